@@ -1,1 +1,22 @@
-//! control
+//! Potentials, token samplers and sequential Monte Carlo: the probabilistic programme.
+
+pub mod chooser;
+mod error;
+mod estimator;
+pub mod potential;
+pub mod resampling;
+pub mod sampler;
+mod sequences;
+pub mod smc;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+pub mod weights;
+
+pub use chooser::{Chooser, Keyed};
+pub use error::{ControlError, ErrorKind};
+pub use estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
+pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm};
+pub use resampling::{RESAMPLING_METHODS, Resampling};
+pub use sampler::{Awrs, AwrsOptions, Direct, TokenSampler};
+pub use sequences::{Sequences, SequencesError};
+pub use smc::{Smc, SmcOptions, SmcRun, Step};

@@ -1,5 +1,27 @@
 //! The model seam, vocabularies, tokenizers, and the scheduler that turns rows into one batch.
+//!
+//! Read [`model`] for what a model must do, [`Engine`] for how rows reach it, [`row`] for what a
+//! row may ask, [`vocab`] for tokens and [`text`] for how text becomes tokens.
 
 pub mod model;
+pub mod row;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+pub mod text;
+pub mod vocab;
 
+mod draw_pass;
+mod engine;
+mod error;
+mod kv;
+mod party;
+mod scheduler;
+mod stats;
+mod ticket;
+
+pub use engine::{Engine, EngineConfig, Party, Sequence, StragglerWait};
+pub use error::EngineError;
+pub use kv::Reservation;
 pub use lockstep_sample::TokenId;
+pub use stats::Stats;
+pub use ticket::Ticket;

@@ -1,0 +1,257 @@
+//! A byte automaton read through a vocabulary: masks by state, and the cursor that walks it.
+//!
+//! With the 256 one-byte tokens this is the automaton itself; with a model's tokens it is its
+//! coerced form. A mask costs one walk of the vocabulary's trie and is kept for its state.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use lockstep_engine::vocab::Vocabulary;
+use lockstep_grammar::{Dfa, StateId};
+use lockstep_sample::{Bitset, TokenId};
+
+use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want};
+use crate::error::{ControlError, ErrorKind};
+
+/// A DFA over bytes, read token by token. Shared by all cursors over it.
+#[derive(Debug)]
+pub(crate) struct TokenAutomaton {
+    dfa: Arc<Dfa>,
+    vocab: Arc<Vocabulary>,
+    masks: Vec<OnceLock<Arc<Bitset>>>,
+    /// States from which tokens can reach acceptance; `None` if bytes and tokens agree on that.
+    live: Option<Bitset>,
+}
+
+impl TokenAutomaton {
+    /// # Errors
+    /// If no sequence of the vocabulary's tokens spells an accepted text.
+    pub(crate) fn new(dfa: Arc<Dfa>, vocab: Arc<Vocabulary>) -> Result<Self, ControlError> {
+        let masks = std::iter::repeat_with(OnceLock::new).take(dfa.state_count()).collect();
+        let mut this = Self { dfa, vocab, masks, live: None };
+        // Where every byte is a token, whatever bytes can complete, tokens can.
+        if (0..=u8::MAX).any(|byte| this.vocab.find(&[byte]).is_none()) {
+            let live = this.token_live();
+            if !live.contains(this.dfa.start().0 as usize) {
+                return Err(ControlError::new(
+                    ErrorKind::Vocabulary,
+                    "the constraint accepts no text that the vocabulary's tokens can spell",
+                ));
+            }
+            this.live = Some(live);
+        }
+        Ok(this)
+    }
+
+    /// The tokens that it reads.
+    pub(crate) fn vocab(&self) -> &Arc<Vocabulary> {
+        &self.vocab
+    }
+
+    /// The states from which some sequence of tokens reaches acceptance.
+    fn token_live(&self) -> Bitset {
+        let n = self.dfa.state_count();
+        let mut sources = vec![Vec::new(); n];
+        let mut seen = Bitset::new(n);
+        let mut queue = VecDeque::from([self.dfa.start()]);
+        seen.insert(self.dfa.start().0 as usize);
+        let mut live = Bitset::new(n);
+        let mut accepting = Vec::new();
+        while let Some(state) = queue.pop_front() {
+            if self.dfa.is_final(state) {
+                live.insert(state.0 as usize);
+                accepting.push(state);
+            }
+            self.walk(state, |next, _| {
+                if sources[next.0 as usize].last() != Some(&state) {
+                    sources[next.0 as usize].push(state);
+                }
+                if !seen.contains(next.0 as usize) {
+                    seen.insert(next.0 as usize);
+                    queue.push_back(next);
+                }
+            });
+        }
+        while let Some(state) = accepting.pop() {
+            for source in std::mem::take(&mut sources[state.0 as usize]) {
+                if !live.contains(source.0 as usize) {
+                    live.insert(source.0 as usize);
+                    accepting.push(source);
+                }
+            }
+        }
+        live
+    }
+
+    fn walk(&self, state: StateId, mut visit: impl FnMut(StateId, TokenId)) {
+        self.vocab.trie().walk(
+            state,
+            |state, byte| self.dfa.next(*state, byte),
+            |state, token| visit(*state, token),
+        );
+    }
+
+    fn is_live(&self, state: StateId) -> bool {
+        self.live.as_ref().is_none_or(|live| live.contains(state.0 as usize))
+    }
+
+    /// The state after `token`, if anything accepted is reachable from there. The end of sequence
+    /// and special tokens lead nowhere.
+    fn step(&self, state: StateId, token: TokenId) -> Option<StateId> {
+        if !self.vocab.is_member(token) || self.vocab.is_special(token) {
+            return None;
+        }
+        let end =
+            self.vocab.bytes_of(token).iter().try_fold(state, |state, byte| self.dfa.next(state, *byte))?;
+        self.is_live(end).then_some(end)
+    }
+
+    /// Whether `token` may follow `state`.
+    fn allows(&self, state: StateId, token: TokenId) -> bool {
+        if token.is_eos() { self.dfa.is_final(state) } else { self.step(state, token).is_some() }
+    }
+
+    /// The allowed positions in `state`.
+    pub(crate) fn mask(&self, state: StateId) -> Arc<Bitset> {
+        let mask = self.masks[state.0 as usize].get_or_init(|| {
+            let mut mask = Bitset::new(self.vocab.row_len());
+            self.walk(state, |end, token| {
+                if self.is_live(end) {
+                    mask.insert(token.index());
+                }
+            });
+            if self.dfa.is_final(state) {
+                mask.insert(self.vocab.eos_position());
+            }
+            Arc::new(mask)
+        });
+        Arc::clone(mask)
+    }
+
+    /// A cursor of `n` empty sequences.
+    pub(crate) fn open(self: &Arc<Self>, n: usize) -> Box<dyn Cursor> {
+        Box::new(AutomatonCursor {
+            automaton: Arc::clone(self),
+            rows: vec![State::Open(self.dfa.start()); n],
+            nothing: Arc::new(Bitset::new(self.vocab.row_len())),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Open(StateId),
+    Closed,
+    Dead,
+}
+
+/// State ids in a column.
+#[derive(Clone, Debug)]
+struct AutomatonCursor {
+    automaton: Arc<TokenAutomaton>,
+    rows: Vec<State>,
+    nothing: Arc<Bitset>,
+}
+
+impl AutomatonCursor {
+    fn mask(&self, row: usize) -> Arc<Bitset> {
+        match self.rows[row] {
+            State::Open(state) => self.automaton.mask(state),
+            State::Closed | State::Dead => Arc::clone(&self.nothing),
+        }
+    }
+
+    fn answer(&self, row: usize, want: &Want, i: usize) -> RowResult<Answer> {
+        Ok(match want {
+            Want::Row => Answer::Row(Row::bits(self.mask(row))),
+            Want::Hold => Answer::Held,
+            Want::Tokens(tokens) => Answer::Tokens(
+                tokens[i]
+                    .iter()
+                    .map(|token| match self.rows[row] {
+                        State::Open(state) if self.automaton.allows(state, *token) => 0.0,
+                        _ => f64::NEG_INFINITY,
+                    })
+                    .collect(),
+            ),
+            Want::Draw(draws) => Answer::Draw(Row::bits(self.mask(row)).draw(
+                self.automaton.vocab.eos_position(),
+                draws.masks.as_ref().map(|masks| &masks[i]),
+                draws.method,
+                &draws.keys[i],
+            )),
+        })
+    }
+}
+
+impl Cursor for AutomatonCursor {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
+        Ticket::ready(rows.iter().enumerate().map(|(i, row)| self.answer(*row, &want, i)).collect())
+    }
+
+    fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
+        Some(rows.iter().map(|row| self.mask(*row)).collect())
+    }
+
+    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
+        let mut statuses = Vec::with_capacity(rows.len());
+        for (&row, span) in rows.iter().zip(spans) {
+            let mut status = Status::Live;
+            for token in *span {
+                self.rows[row] = match self.rows[row] {
+                    State::Closed => {
+                        status = Status::Failed(super::closed());
+                        State::Closed
+                    }
+                    State::Dead => State::Dead,
+                    State::Open(state) if token.is_eos() => {
+                        if self.automaton.dfa.is_final(state) { State::Closed } else { State::Dead }
+                    }
+                    State::Open(state) => self.automaton.step(state, *token).map_or(State::Dead, State::Open),
+                };
+            }
+            if matches!(self.rows[row], State::Dead) {
+                status = Status::Dead;
+            }
+            statuses.push(status);
+        }
+        statuses
+    }
+
+    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
+        let score = |row: &usize| match self.rows[*row] {
+            State::Open(_) | State::Closed => Ok(0.0),
+            State::Dead => Ok(f64::NEG_INFINITY),
+        };
+        rows.iter().map(score).collect()
+    }
+
+    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
+        let complete = |row: &usize| match self.rows[*row] {
+            State::Open(state) if self.automaton.dfa.is_final(state) => Ok(0.0),
+            State::Closed => Err(super::closed()),
+            State::Open(_) | State::Dead => Ok(f64::NEG_INFINITY),
+        };
+        rows.iter().map(complete).collect()
+    }
+
+    fn select(&mut self, ancestors: &[usize]) {
+        self.rows = ancestors.iter().map(|ancestor| self.rows[*ancestor]).collect();
+    }
+
+    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
+        let mut copy = self.clone();
+        copy.select(rows);
+        Box::new(copy)
+    }
+
+    fn release(&mut self, rows: &[usize]) {
+        for row in rows {
+            self.rows[*row] = State::Dead;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Boolean finite-state automata over bytes.
+
+use std::sync::Arc;
+
+use lockstep_engine::vocab::Vocabulary;
+use lockstep_grammar::{Dfa, RegexError, RegexOptions};
+
+use super::automaton::TokenAutomaton;
+use super::{Claims, Cursor, Potential, Run};
+use crate::error::ControlError;
+
+/// Weight 1 for the texts of a regular language, 0 for all others, over the 256 bytes.
+///
+/// Every state can reach acceptance, so a live prefix always has a completion.
+#[derive(Clone, Debug)]
+pub struct BoolFsa {
+    dfa: Arc<Dfa>,
+    automaton: Arc<TokenAutomaton>,
+}
+
+impl BoolFsa {
+    /// The language of `pattern`, matched in full over UTF-8.
+    ///
+    /// # Errors
+    /// Naming the construct and its offset in the pattern, or the limit that was exceeded; an
+    /// empty language is an error too.
+    pub fn from_regex(pattern: &str) -> Result<Self, RegexError> {
+        Ok(Self::from_dfa(Dfa::from_regex(pattern, &RegexOptions::default())?))
+    }
+
+    /// The finite language of the given strings.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn from_strings<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<Self, RegexError> {
+        Ok(Self::from_dfa(Dfa::from_strings(strings)?))
+    }
+
+    /// The language of an automaton.
+    #[must_use]
+    pub fn from_dfa(dfa: Dfa) -> Self {
+        let dfa = Arc::new(dfa);
+        let automaton = TokenAutomaton::new(Arc::clone(&dfa), Vocabulary::bytes())
+            .expect("a live automaton accepts some text, and every byte is a token");
+        Self { dfa, automaton: Arc::new(automaton) }
+    }
+}
+
+impl Potential for BoolFsa {
+    fn vocab(&self) -> &Arc<Vocabulary> {
+        self.automaton.vocab()
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { boolean: true, tight: true, monotone: true, ..Claims::default() }
+    }
+
+    fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
+        Ok(self.automaton.open(n))
+    }
+
+    fn automaton(&self) -> Option<&Arc<Dfa>> {
+        Some(&self.dfa)
+    }
+}

@@ -1,0 +1,223 @@
+//! One row of next-token log-weights, in the cheapest true form.
+//!
+//! Entries are addressed by *position*: a token's id; the end of sequence sits at
+//! [`Vocabulary::eos_position`](lockstep_engine::vocab::Vocabulary::eos_position). All forms of a
+//! row give equal numbers, bit for bit, in every sum and draw.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use lockstep_engine::row::LogitRow;
+use lockstep_sample::{Bitset, DrawKey, DrawMethod, Drawn, TokenId, Weights, draw, log_total};
+
+/// A row of log-weights (nats) over a vocabulary's positions. Absent entries are `-inf`.
+#[derive(Clone, Debug)]
+pub struct Row(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// A model's row, still where the forward put it.
+    Logits(LogitRow),
+    Dense(Arc<[f64]>),
+    /// Ascending positions and their log-weights.
+    Sparse(Arc<[u32]>, Arc<[f64]>),
+    /// 0 where the bit is set.
+    Bits(Arc<Bitset>),
+}
+
+impl Row {
+    /// A row without live entries.
+    #[must_use]
+    pub fn dead() -> Self {
+        Self(Form::Sparse(Arc::new([]), Arc::new([])))
+    }
+
+    /// A model's row.
+    #[must_use]
+    pub fn logits(row: LogitRow) -> Self {
+        Self(Form::Logits(row))
+    }
+
+    /// One log-weight for each position.
+    #[must_use]
+    pub fn dense(log_weights: impl Into<Arc<[f64]>>) -> Self {
+        Self(Form::Dense(log_weights.into()))
+    }
+
+    /// The listed positions, ascending; all others are `-inf`.
+    #[must_use]
+    pub fn sparse(positions: impl Into<Arc<[u32]>>, log_weights: impl Into<Arc<[f64]>>) -> Self {
+        Self(Form::Sparse(positions.into(), log_weights.into()))
+    }
+
+    /// Weight 1 at each set bit, 0 elsewhere.
+    #[must_use]
+    pub fn bits(allowed: Arc<Bitset>) -> Self {
+        Self(Form::Bits(allowed))
+    }
+
+    /// The log-weight at `position`.
+    #[must_use]
+    pub fn at(&self, position: usize) -> f64 {
+        match &self.0 {
+            Form::Logits(row) => row.logw_at(position),
+            Form::Dense(weights) => weights.get(position).copied().unwrap_or(f64::NEG_INFINITY),
+            Form::Sparse(positions, weights) => u32::try_from(position)
+                .ok()
+                .and_then(|position| positions.binary_search(&position).ok())
+                .map_or(f64::NEG_INFINITY, |i| weights[i]),
+            Form::Bits(allowed) => {
+                if position < allowed.len() && allowed.contains(position) { 0.0 } else { f64::NEG_INFINITY }
+            }
+        }
+    }
+
+    /// The entrywise product of two rows of one vocabulary: log-weights add, `-inf` wins.
+    ///
+    /// Only entries that the sparser row lists are read of the other.
+    #[must_use]
+    pub fn product(&self, other: &Self) -> Self {
+        match (&self.0, &other.0) {
+            (Form::Bits(a), Form::Bits(b)) => {
+                let mut both = Bitset::clone(a);
+                both.intersect(b);
+                Self::bits(Arc::new(both))
+            }
+            (Form::Sparse(positions, weights), _) => other.restrict(positions, Some(weights)),
+            (_, Form::Sparse(positions, weights)) => self.restrict(positions, Some(weights)),
+            (Form::Bits(allowed), _) => other.restrict(&listed(allowed), None),
+            (_, Form::Bits(allowed)) => self.restrict(&listed(allowed), None),
+            _ => {
+                let (mut sum, other) = (self.to_dense(), other.to_dense());
+                for (w, v) in sum.iter_mut().zip(other.iter()) {
+                    *w = add(*w, *v);
+                }
+                Self::dense(sum)
+            }
+        }
+    }
+
+    /// The live ones of `positions`, times `factors` if there are any.
+    fn restrict(&self, positions: &[u32], factors: Option<&[f64]>) -> Self {
+        let (mut kept, mut weights) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
+        for (i, &position) in positions.iter().enumerate() {
+            let own = self.at(position as usize);
+            let weight = factors.map_or(own, |factors| add(own, factors[i]));
+            if weight > f64::NEG_INFINITY {
+                kept.push(position);
+                weights.push(weight);
+            }
+        }
+        Self::sparse(kept, weights)
+    }
+
+    /// The row as one log-weight for each position. Sparse rows and bit sets end with their last
+    /// live position or bit.
+    #[must_use]
+    pub fn to_dense(&self) -> Vec<f64> {
+        match &self.0 {
+            Form::Logits(row) => {
+                let mut out = vec![0.0; row.vocab().row_len()];
+                row.fill(&mut out);
+                out
+            }
+            Form::Dense(weights) => weights.to_vec(),
+            Form::Sparse(positions, weights) => {
+                let len = positions.last().map_or(0, |last| *last as usize + 1);
+                let mut out = vec![f64::NEG_INFINITY; len];
+                for (position, weight) in positions.iter().zip(weights.iter()) {
+                    out[*position as usize] = *weight;
+                }
+                out
+            }
+            Form::Bits(allowed) => {
+                let mut out = vec![f64::NEG_INFINITY; allowed.len()];
+                for position in allowed.iter() {
+                    out[position] = 0.0;
+                }
+                out
+            }
+        }
+    }
+
+    /// The row's entries for sums, draws and orders.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'_> {
+        match &self.0 {
+            Form::Logits(_) => Entries { positions: None, log_weights: Cow::Owned(self.to_dense()) },
+            Form::Dense(weights) => Entries { positions: None, log_weights: Cow::Borrowed(weights) },
+            Form::Sparse(positions, weights) => {
+                Entries { positions: Some(Cow::Borrowed(positions)), log_weights: Cow::Borrowed(weights) }
+            }
+            Form::Bits(allowed) => {
+                let positions = listed(allowed);
+                let log_weights = Cow::Owned(vec![0.0; positions.len()]);
+                Entries { positions: Some(Cow::Owned(positions)), log_weights }
+            }
+        }
+    }
+
+    /// The logarithm of the row's sum.
+    #[must_use]
+    pub fn log_total(&self) -> f64 {
+        log_total(self.entries().weights())
+    }
+
+    /// A position drawn in proportion to the row's weights, restricted to `mask`. `eos_position`
+    /// tells which position is the end. `None` if nothing is live.
+    #[must_use]
+    pub fn draw(
+        &self,
+        eos_position: usize,
+        mask: Option<&Arc<Bitset>>,
+        method: DrawMethod,
+        key: &DrawKey,
+    ) -> Option<Drawn> {
+        let masked = mask.map(|mask| self.product(&Self::bits(Arc::clone(mask))));
+        let entries = masked.as_ref().unwrap_or(self).entries();
+        let pick = draw(entries.weights(), method, key)?;
+        let position = entries.position(pick.index);
+        let token =
+            if position == eos_position { TokenId::EOS } else { TokenId(u32::try_from(position).ok()?) };
+        Some(Drawn { token, log_mass: pick.log_total, logp: pick.logp })
+    }
+}
+
+/// A row's entries, borrowed where the row has them in that form.
+#[derive(Debug)]
+pub struct Entries<'a> {
+    positions: Option<Cow<'a, [u32]>>,
+    log_weights: Cow<'a, [f64]>,
+}
+
+impl Entries<'_> {
+    /// The entries as the draw kernels take them.
+    #[must_use]
+    pub fn weights(&self) -> Weights<'_> {
+        match &self.positions {
+            Some(positions) => Weights::listed(positions, &self.log_weights),
+            None => Weights::dense(&self.log_weights),
+        }
+    }
+
+    /// The log-weights, `-inf` ones included.
+    #[must_use]
+    pub fn log_weights(&self) -> &[f64] {
+        &self.log_weights
+    }
+
+    /// The position of entry `index`.
+    #[must_use]
+    pub fn position(&self, index: usize) -> usize {
+        self.positions.as_ref().map_or(index, |positions| positions[index] as usize)
+    }
+}
+
+/// Addition of log-weights: `-inf` plus anything is `-inf`.
+pub(crate) fn add(a: f64, b: f64) -> f64 {
+    if a == f64::NEG_INFINITY || b == f64::NEG_INFINITY { f64::NEG_INFINITY } else { a + b }
+}
+
+fn listed(allowed: &Bitset) -> Vec<u32> {
+    allowed.iter().filter_map(|position| u32::try_from(position).ok()).collect()
+}

@@ -1,0 +1,209 @@
+//! Potentials given as functions of whole sequences, with the default cursor.
+//!
+//! Whoever writes a potential needs no cursor: `prefix` and `complete` of a whole sequence are
+//! enough. The default cursor keeps each row's tokens and its last prefix weight.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use lockstep_engine::vocab::Vocabulary;
+use lockstep_sample::TokenId;
+
+use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
+use crate::error::{ControlError, ErrorKind};
+
+/// A potential as a function of whole sequences. Values are natural logs; see the laws of
+/// [`crate::potential`].
+pub trait SequencePotential: Send + Sync {
+    /// The tokens it reads.
+    fn vocab(&self) -> &Arc<Vocabulary>;
+
+    /// What it promises.
+    fn claims(&self) -> Claims {
+        Claims::default()
+    }
+
+    /// `ln ψ(context)`. The context holds no end symbol.
+    ///
+    /// # Errors
+    /// Whatever keeps it from telling.
+    fn prefix(&self, context: &[TokenId]) -> Result<f64, ControlError>;
+
+    /// `ln ψ(context · EOS)`.
+    ///
+    /// # Errors
+    /// Whatever keeps it from telling.
+    fn complete(&self, context: &[TokenId]) -> Result<f64, ControlError>;
+}
+
+/// A [`SequencePotential`] as a [`Potential`], with the default cursor.
+///
+/// A panic in the wrapped potential is an error of the row that it happened to.
+#[derive(Debug)]
+pub struct FromSequences<P>(Arc<P>);
+
+impl<P: SequencePotential + 'static> FromSequences<P> {
+    /// Wraps `potential`.
+    #[must_use]
+    pub fn new(potential: P) -> Self {
+        Self(Arc::new(potential))
+    }
+}
+
+impl<P: SequencePotential + 'static> Potential for FromSequences<P> {
+    fn vocab(&self) -> &Arc<Vocabulary> {
+        self.0.vocab()
+    }
+
+    fn claims(&self) -> Claims {
+        self.0.claims()
+    }
+
+    fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
+        let weight = guarded(|| self.0.prefix(&[]));
+        let row = Column { tokens: Vec::new(), weight, closed: false };
+        Ok(Box::new(SequencesCursor { potential: Arc::clone(&self.0), rows: vec![row; n] }))
+    }
+}
+
+#[derive(Clone)]
+struct Column {
+    tokens: Vec<TokenId>,
+    /// `prefix` while open, `complete` once closed.
+    weight: RowResult<f64>,
+    closed: bool,
+}
+
+struct SequencesCursor<P> {
+    potential: Arc<P>,
+    rows: Vec<Column>,
+}
+
+impl<P: SequencePotential> SequencesCursor<P> {
+    /// `logw_next` of `token` after `row`.
+    fn next(&self, row: &Column, token: TokenId) -> RowResult<f64> {
+        let before = row.weight.clone()?;
+        if before == f64::NEG_INFINITY {
+            return Ok(before);
+        }
+        if row.closed {
+            return Err(closed());
+        }
+        Ok(self.extended(&row.tokens, token)? - before)
+    }
+
+    /// The weight of `tokens` and one more.
+    fn extended(&self, tokens: &[TokenId], token: TokenId) -> RowResult<f64> {
+        if token.is_eos() {
+            return guarded(|| self.potential.complete(tokens));
+        }
+        if !self.potential.vocab().is_member(token) {
+            return Ok(f64::NEG_INFINITY);
+        }
+        guarded(|| self.potential.prefix(&[tokens, &[token]].concat()))
+    }
+
+    fn row(&self, row: &Column) -> RowResult<Row> {
+        let vocab = self.potential.vocab();
+        let weights: RowResult<Vec<f64>> =
+            (0..vocab.row_len()).map(|position| self.next(row, vocab.token_at(position))).collect();
+        Ok(Row::dense(weights?))
+    }
+
+    fn answer(&self, row: &Column, want: &Want, i: usize) -> RowResult<Answer> {
+        Ok(match want {
+            Want::Hold => Answer::Held,
+            Want::Row => Answer::Row(self.row(row)?),
+            Want::Tokens(tokens) => Answer::Tokens(
+                tokens[i].iter().map(|token| self.next(row, *token)).collect::<RowResult<_>>()?,
+            ),
+            Want::Draw(draws) => Answer::Draw(self.row(row)?.draw(
+                self.potential.vocab().eos_position(),
+                draws.masks.as_ref().map(|masks| &masks[i]),
+                draws.method,
+                &draws.keys[i],
+            )),
+        })
+    }
+}
+
+impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
+        let answers = rows.iter().enumerate().map(|(i, row)| self.answer(&self.rows[*row], &want, i));
+        Ticket::ready(answers.collect())
+    }
+
+    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
+        let mut statuses = Vec::with_capacity(rows.len());
+        for (&row, span) in rows.iter().zip(spans) {
+            let mut column = self.rows[row].clone();
+            // Only the end of a span is weighed: what a prefix cannot reach, its extension cannot.
+            if let Some((last, before)) = span.split_last() {
+                if column.closed || before.iter().any(|token| token.is_eos()) {
+                    column.weight = Err(closed());
+                } else if column.weight.as_ref().is_ok_and(|weight| *weight > f64::NEG_INFINITY) {
+                    column.tokens.extend(before);
+                    column.weight = self.extended(&column.tokens, *last);
+                    column.closed = last.is_eos();
+                    if !column.closed {
+                        column.tokens.push(*last);
+                    }
+                }
+            }
+            statuses.push(match &column.weight {
+                Err(error) => Status::Failed(error.clone()),
+                Ok(f64::NEG_INFINITY) => Status::Dead,
+                Ok(_) => Status::Live,
+            });
+            self.rows[row] = column;
+        }
+        statuses
+    }
+
+    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
+        rows.iter().map(|row| self.rows[*row].weight.clone()).collect()
+    }
+
+    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
+        let complete = |row: &usize| {
+            let column = &self.rows[*row];
+            match column.weight.clone()? {
+                f64::NEG_INFINITY => Ok(f64::NEG_INFINITY),
+                _ if column.closed => Err(closed()),
+                _ => self.extended(&column.tokens, TokenId::EOS),
+            }
+        };
+        rows.iter().map(complete).collect()
+    }
+
+    fn select(&mut self, ancestors: &[usize]) {
+        self.rows = ancestors.iter().map(|ancestor| self.rows[*ancestor].clone()).collect();
+    }
+
+    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
+        let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
+        Box::new(Self { potential: Arc::clone(&self.potential), rows })
+    }
+
+    fn release(&mut self, rows: &[usize]) {
+        for row in rows {
+            self.rows[*row] = Column { tokens: Vec::new(), weight: Ok(f64::NEG_INFINITY), closed: false };
+        }
+    }
+}
+
+/// Runs user code; a panic there is an error like any other.
+fn guarded(call: impl FnOnce() -> RowResult<f64>) -> RowResult<f64> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Err(ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}")))
+    })
+}

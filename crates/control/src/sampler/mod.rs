@@ -1,0 +1,106 @@
+//! Token samplers: draws with weights that are right.
+//!
+//! A sampler draws, for many rows at once, a token and a log-weight, **properly weighted**: for
+//! every context x and token t, `E[exp(logw) · 1{token = t}] = exp(target.logw_next(t | x))`,
+//! exactly. Chained, the weights telescope to `target.complete`.
+
+mod awrs;
+mod direct;
+
+use std::sync::Arc;
+
+use lockstep_engine::vocab::Vocabulary;
+use lockstep_sample::{DrawKey, TokenId};
+
+pub use awrs::{Awrs, AwrsOptions};
+pub use direct::Direct;
+
+use crate::chooser::Chooser;
+use crate::error::ControlError;
+use crate::potential::{Answer, Cursor, Demands, RowResult, Run, Status, Want};
+
+/// A token drawn for a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// The token; `None` if the row is dead.
+    pub token: Option<TokenId>,
+    /// The log-weight (nats); `-inf` for a dead row or a rejected token.
+    pub logw: f64,
+    /// The log-probability of all random choices made; `None` if the sampler cannot tell.
+    pub logp: Option<f64>,
+}
+
+impl Sampled {
+    /// What a dead row yields.
+    pub const DEAD: Self = Self { token: None, logw: f64::NEG_INFINITY, logp: None };
+}
+
+/// Draws tokens for a target potential.
+pub trait TokenSampler: Send + Sync {
+    /// The tokens it draws.
+    fn vocab(&self) -> &Arc<Vocabulary>;
+
+    /// Opens `n` sequences, all empty, within `run`.
+    ///
+    /// # Errors
+    /// If the run cannot hold them.
+    fn open(&self, n: usize, run: &Run) -> Result<Box<dyn SamplerCursor>, ControlError>;
+
+    /// Adds what `n` sequences of up to `max_tokens` tokens will take of engines' memory.
+    ///
+    /// # Errors
+    /// If a sequence of that length is impossible.
+    fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError>;
+}
+
+/// A sampler's sequences, in columns.
+///
+/// Methods that need the model take `others`: it is called once, after this sampler has issued its
+/// requests and before it waits for any, so that everybody's requests ride in one forward.
+pub trait SamplerCursor: Send {
+    /// The target's log-weight of the empty sequence.
+    ///
+    /// # Errors
+    /// If the target fails.
+    fn start_weight(&mut self) -> Result<f64, ControlError>;
+
+    /// Draws a token for each row (distinct). Does not move the target. Choices of row i use
+    /// `keys[i]` with ordinals from its own upwards, in program order.
+    fn sample(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>>;
+
+    /// The target's log-weight of ending now, for each row.
+    fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>>;
+
+    /// Appends a token to each row.
+    fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status>;
+
+    /// New row i is a copy of old row `ancestors[i]`.
+    fn select(&mut self, ancestors: &[usize]);
+
+    /// Gives back what `rows` hold; they are dead from now on.
+    fn release(&mut self, rows: &[usize]);
+}
+
+/// The log-weight of the empty sequence, from a cursor that has not moved.
+fn start_weight(cursor: &mut dyn Cursor) -> Result<f64, ControlError> {
+    if cursor.is_empty() {
+        return Ok(0.0);
+    }
+    cursor.score(&[0]).pop().unwrap_or(Ok(f64::NEG_INFINITY))
+}
+
+/// The request for the end's log-weight after each row.
+fn eos_of_each(rows: &[usize]) -> Want {
+    Want::Tokens(vec![vec![TokenId::EOS]; rows.len()])
+}
+
+/// The one log-weight of an answer to such a request.
+fn only_weight(answer: RowResult<Answer>) -> RowResult<f64> {
+    Ok(answer?.into_tokens().first().copied().unwrap_or(f64::NEG_INFINITY))
+}

@@ -1,0 +1,401 @@
+//! The weighted sequences that a run returns, and the distribution they stand for.
+//!
+//! N particles with log-weights `w` estimate an unnormalised target: [`Sequences::log_ml`]
+//! `= LSE(w) − ln N` is the log of an unbiased estimate of its mass, and
+//! [`Sequences::posterior`] gives sequence `x` the probability `Σ exp(w_i) [x_i = x] / Σ exp(w_i)`.
+//! Probabilities come from weights shifted by their maximum, so log-weights of any size work, and
+//! a population without weight gives zeros and empty distributions, never NaN. Equal
+//! probabilities keep the order of the particles.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use lockstep_sample::{DrawKey, TokenId, math};
+
+use crate::resampling::Cumulative;
+use crate::weights;
+
+/// N token sequences with log-weights (nats). A finished sequence ends in [`TokenId::EOS`], which
+/// occurs nowhere else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sequences {
+    contexts: Vec<Vec<TokenId>>,
+    log_weights: Vec<f64>,
+    seed: Option<u64>,
+    n_resamples: usize,
+    n_failed: usize,
+}
+
+/// Contexts and log-weights that make no population.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SequencesError {
+    /// The two columns differ in length.
+    #[error("contexts and log_weights must have one entry per particle, not {contexts} and {log_weights}")]
+    Lengths {
+        /// Entries of `contexts`.
+        contexts: usize,
+        /// Entries of `log_weights`.
+        log_weights: usize,
+    },
+    /// A log-weight is NaN or `+inf`.
+    #[error("log_weights[{index}] is NaN or +inf: a weight is finite, or -inf if impossible")]
+    Weight {
+        /// The first such particle.
+        index: usize,
+    },
+}
+
+impl Sequences {
+    /// Particle `i` is `contexts[i]` with `log_weights[i]`, in nats; `-inf` is a dead particle.
+    ///
+    /// # Errors
+    /// If the lengths differ, or a log-weight is NaN or `+inf`.
+    pub fn new(contexts: Vec<Vec<TokenId>>, log_weights: Vec<f64>) -> Result<Self, SequencesError> {
+        if contexts.len() != log_weights.len() {
+            return Err(SequencesError::Lengths { contexts: contexts.len(), log_weights: log_weights.len() });
+        }
+        if let Some(index) = log_weights.iter().position(|w| w.is_nan() || *w == f64::INFINITY) {
+            return Err(SequencesError::Weight { index });
+        }
+        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0 })
+    }
+
+    /// Notes the seed that the run used.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Notes how many times the run resampled.
+    #[must_use]
+    pub fn with_n_resamples(mut self, n_resamples: usize) -> Self {
+        self.n_resamples = n_resamples;
+        self
+    }
+
+    /// Notes how many particles the run lost to recoverable errors.
+    #[must_use]
+    pub fn with_n_failed(mut self, n_failed: usize) -> Self {
+        self.n_failed = n_failed;
+        self
+    }
+
+    /// The seed of the run: a rerun with it is identical. `None` if no run made this population.
+    #[must_use]
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// How many times the run resampled; 0 by default.
+    #[must_use]
+    pub fn n_resamples(&self) -> usize {
+        self.n_resamples
+    }
+
+    /// How many particles the run lost to recoverable errors; 0 by default. A particle that only
+    /// reached a dead end does not count.
+    #[must_use]
+    pub fn n_failed(&self) -> usize {
+        self.n_failed
+    }
+
+    /// N, the number of particles, dead ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.contexts.len()
+    }
+
+    /// N under the name that the literature gives it; the same as [`Self::len`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.len()
+    }
+
+    /// Whether there is no particle at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contexts.is_empty()
+    }
+
+    /// The context and the log-weight of particle `i`, if there is one.
+    #[must_use]
+    pub fn get(&self, i: usize) -> Option<(&[TokenId], f64)> {
+        Some((self.contexts.get(i)?, self.log_weights[i]))
+    }
+
+    /// The particles in order: context and log-weight.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[TokenId], f64)> + '_ {
+        self.contexts.iter().map(Vec::as_slice).zip(self.log_weights.iter().copied())
+    }
+
+    /// `[N]` contexts, in particle order.
+    #[must_use]
+    pub fn contexts(&self) -> &[Vec<TokenId>] {
+        &self.contexts
+    }
+
+    /// `[N]` log-weights in nats, in particle order.
+    #[must_use]
+    pub fn log_weights(&self) -> &[f64] {
+        &self.log_weights
+    }
+
+    /// `LSE(w)` in nats; `-inf` without weight.
+    #[must_use]
+    pub fn log_total(&self) -> f64 {
+        weights::log_total(&self.log_weights)
+    }
+
+    /// The log-marginal estimate `LSE(w) − ln N` in nats; `-inf` without weight.
+    #[must_use]
+    pub fn log_ml(&self) -> f64 {
+        weights::log_mean(&self.log_weights)
+    }
+
+    /// `[N]` logs of the normalised weights, in nats; all `-inf` without weight.
+    #[must_use]
+    pub fn log_normalized_weights(&self) -> Vec<f64> {
+        weights::log_normalized(&self.log_weights)
+    }
+
+    /// `[N]` weights that sum to 1; all 0 without weight.
+    #[must_use]
+    pub fn normalized_weights(&self) -> Vec<f64> {
+        weights::normalized(&self.log_weights)
+    }
+
+    /// The log of [`Self::ess`]; `-inf` without weight.
+    #[must_use]
+    pub fn log_ess(&self) -> f64 {
+        let ess = self.ess();
+        if ess == 0.0 { f64::NEG_INFINITY } else { math::ln(ess) }
+    }
+
+    /// The effective sample size `(Σu)² / Σu²`, between 1 and N; 0 without weight.
+    #[must_use]
+    pub fn ess(&self) -> f64 {
+        weights::ess(&self.log_weights)
+    }
+
+    /// The distinct contexts of live particles with their probabilities, most probable first;
+    /// empty without weight.
+    #[must_use]
+    pub fn posterior(&self) -> Vec<(Vec<TokenId>, f64)> {
+        distribution(self.live().map(|(context, weight)| (context.to_vec(), weight)).collect())
+    }
+
+    /// The distinct texts of live, finished particles with their probabilities among those, most
+    /// probable first; empty if there are none. `bytes` gives the bytes of a token; a particle
+    /// whose bytes are not UTF-8 is left out, and contexts of equal text are one text.
+    #[must_use]
+    pub fn decoded_posterior<'a>(&self, bytes: impl Fn(TokenId) -> &'a [u8]) -> Vec<(String, f64)> {
+        let text = |context: &[TokenId]| {
+            let tokens = context.strip_suffix(&[TokenId::EOS])?;
+            String::from_utf8(tokens.iter().flat_map(|&token| bytes(token)).copied().collect()).ok()
+        };
+        distribution(self.live().filter_map(|(context, weight)| Some((text(context)?, weight))).collect())
+    }
+
+    /// `k` independent picks, with replacement, by normalised weight: particle numbers in the
+    /// order of the picks. Pick `i` takes the uniform at position `i` of `key`. Empty without
+    /// weight, since nothing can be picked.
+    ///
+    /// # Panics
+    /// If `k` is above 2³², the positions of a draw.
+    #[must_use]
+    pub fn sample(&self, k: usize, key: &DrawKey) -> Vec<usize> {
+        if self.live().next().is_none() {
+            return Vec::new();
+        }
+        Cumulative::new(&weights::shifted(&self.log_weights)).picks(k, &mut |i| key.uniform(i))
+    }
+
+    fn live(&self) -> impl Iterator<Item = (&[TokenId], f64)> {
+        self.iter().filter(|&(_, weight)| weight > f64::NEG_INFINITY)
+    }
+}
+
+/// The probability of each distinct outcome among `weighted` (outcome, log-weight), descending;
+/// ties keep the order of first occurrence.
+fn distribution<T: Clone + Eq + Hash>(weighted: Vec<(T, f64)>) -> Vec<(T, f64)> {
+    let (outcomes, log_weights): (Vec<T>, Vec<f64>) = weighted.into_iter().unzip();
+    let mut distinct: Vec<(T, f64)> = Vec::new();
+    let mut places: HashMap<T, usize> = HashMap::new();
+    for (outcome, probability) in outcomes.into_iter().zip(weights::normalized(&log_weights)) {
+        if let Some(&place) = places.get(&outcome) {
+            distinct[place].1 += probability;
+        } else {
+            places.insert(outcome.clone(), distinct.len());
+            distinct.push((outcome, probability));
+        }
+    }
+    distinct.sort_by(|a, b| b.1.total_cmp(&a.1));
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_sample::{POPULATION, ProblemKey};
+
+    const DEAD: f64 = f64::NEG_INFINITY;
+    /// Bytes of the tokens of these tests; tokens 0 and 4 are equal in bytes.
+    const BYTES: [&[u8]; 5] = [b"a", b"b", &[0xC3], &[0xA9], b"a"];
+
+    fn bytes(token: TokenId) -> &'static [u8] {
+        BYTES[token.index()]
+    }
+
+    fn tokens(ids: &[u32]) -> Vec<TokenId> {
+        ids.iter().copied().map(TokenId).collect()
+    }
+
+    /// As [`tokens`], with EOS.
+    fn finished(ids: &[u32]) -> Vec<TokenId> {
+        [tokens(ids), vec![TokenId::EOS]].concat()
+    }
+
+    fn sequences(particles: &[(Vec<TokenId>, f64)]) -> Sequences {
+        let (contexts, log_weights) = particles.iter().cloned().unzip();
+        Sequences::new(contexts, log_weights).unwrap()
+    }
+
+    fn assert_distribution<T: PartialEq + std::fmt::Debug>(actual: &[(T, f64)], expected: &[(T, f64)]) {
+        assert_eq!(actual.len(), expected.len(), "{actual:?}");
+        for (a, e) in actual.iter().zip(expected) {
+            assert!(a.0 == e.0 && (a.1 - e.1).abs() < 1e-12, "{actual:?} for {expected:?}");
+        }
+    }
+
+    #[test]
+    fn smc_23_decoded_posterior() {
+        let text = |s: &str, p: f64| (s.to_owned(), p);
+
+        let far = sequences(&[(finished(&[0]), -800.0), (finished(&[1]), -801.0)]);
+        let odds = 1.0 / (1.0 + (-1.0_f64).exp());
+        assert!((odds - 0.731_058_6).abs() < 5e-8 && (1.0 - odds - 0.268_941_4).abs() < 5e-8);
+        assert_distribution(&far.decoded_posterior(bytes), &[text("a", odds), text("b", 1.0 - odds)]);
+
+        let ln = f64::ln;
+        let middle =
+            sequences(&[(finished(&[0]), ln(4.0)), (finished(&[0, 2]), ln(2.0)), (finished(&[1]), ln(4.0))]);
+        assert_distribution(&middle.decoded_posterior(bytes), &[text("a", 0.5), text("b", 0.5)]);
+
+        let end = sequences(&[(finished(&[]), -3.0), (finished(&[]), -4.0)]);
+        assert_distribution(&end.decoded_posterior(bytes), &[text("", 1.0)]);
+
+        let unfinished = sequences(&[(tokens(&[0]), 0.0), (tokens(&[]), 0.0)]);
+        assert!(unfinished.decoded_posterior(bytes).is_empty());
+    }
+
+    #[test]
+    fn smc_25_no_particles() {
+        let none = sequences(&[]);
+        assert!(none.is_empty() && none.size() == 0 && none.iter().next().is_none());
+        assert!(none.posterior().is_empty() && none.decoded_posterior(bytes).is_empty());
+        assert_eq!([none.log_total(), none.log_ml(), none.log_ess()], [DEAD; 3]);
+        assert_eq!(none.ess(), 0.0);
+        assert!(none.normalized_weights().is_empty() && none.log_normalized_weights().is_empty());
+    }
+
+    #[test]
+    fn smc_25_no_weight() {
+        let dead = sequences(&[(finished(&[0]), DEAD), (tokens(&[]), DEAD)]);
+        assert_eq!(dead.len(), 2);
+        assert!(dead.posterior().is_empty() && dead.decoded_posterior(bytes).is_empty());
+        assert_eq!([dead.log_total(), dead.log_ml(), dead.log_ess()], [DEAD; 3]);
+        assert_eq!(dead.ess(), 0.0);
+        assert_eq!(dead.normalized_weights(), [0.0; 2]);
+        assert_eq!(dead.log_normalized_weights(), [DEAD; 2]);
+        let key = DrawKey::new(ProblemKey::new(1, 0), POPULATION, 0, 1);
+        assert!(dead.sample(3, &key).is_empty());
+    }
+
+    #[test]
+    fn posterior_sums_duplicates_and_keeps_order_in_ties() {
+        let population = sequences(&[
+            (finished(&[1]), 0.0),
+            (finished(&[4]), 0.0),
+            (finished(&[2]), DEAD),
+            (finished(&[0]), 0.0),
+            (tokens(&[0]), 1.0_f64.ln()),
+            (finished(&[0]), 2.0_f64.ln()),
+        ]);
+        assert_distribution(
+            &population.posterior(),
+            &[
+                (finished(&[0]), 0.5),
+                (finished(&[1]), 1.0 / 6.0),
+                (finished(&[4]), 1.0 / 6.0),
+                (tokens(&[0]), 1.0 / 6.0),
+            ],
+        );
+        // Tokens 0 and 4 are two tokens and one text.
+        assert_distribution(
+            &population.decoded_posterior(bytes),
+            &[("a".to_owned(), 0.8), ("b".to_owned(), 0.2)],
+        );
+    }
+
+    #[test]
+    fn text_is_decoded_across_tokens() {
+        let population = sequences(&[(finished(&[2, 3]), -1.0)]);
+        assert_distribution(&population.decoded_posterior(bytes), &[("é".to_owned(), 1.0)]);
+    }
+
+    #[test]
+    fn an_undecodable_giant_does_not_flush_the_rest_to_zero() {
+        let population = sequences(&[(finished(&[2]), 0.0), (finished(&[0]), -800.0)]);
+        assert_distribution(&population.decoded_posterior(bytes), &[("a".to_owned(), 1.0)]);
+    }
+
+    #[test]
+    fn weights_and_members() {
+        let population = sequences(&[(finished(&[0]), -1e6), (tokens(&[1]), -1e6 - 1.0)]);
+        assert_eq!(population.get(1), Some((&tokens(&[1])[..], -1e6 - 1.0)));
+        assert_eq!(population.get(2), None);
+        assert_eq!(population.iter().len(), 2);
+        assert_eq!(population.iter().next(), population.get(0));
+        let p = 1.0 / (1.0 + (-1.0_f64).exp());
+        assert!((population.normalized_weights()[0] - p).abs() < 1e-12);
+        assert!((population.log_normalized_weights()[1] - (1.0 - p).ln()).abs() < 1e-12);
+        assert!((population.ess() - 1.0 / (p * p + (1.0 - p) * (1.0 - p))).abs() < 1e-12);
+        assert!((population.log_ess() - population.ess().ln()).abs() < 1e-12);
+        assert!((population.log_ml() - (population.log_total() - 2.0_f64.ln())).abs() < 1e-9);
+
+        assert_eq!((population.seed(), population.n_resamples(), population.n_failed()), (None, 0, 0));
+        let noted = population.with_seed(7).with_n_resamples(3).with_n_failed(2);
+        assert_eq!((noted.seed(), noted.n_resamples(), noted.n_failed()), (Some(7), 3, 2));
+    }
+
+    #[test]
+    fn columns_that_make_no_population_are_refused() {
+        let error = Sequences::new(vec![tokens(&[0])], vec![]).unwrap_err();
+        assert_eq!(error, SequencesError::Lengths { contexts: 1, log_weights: 0 });
+        for weight in [f64::NAN, f64::INFINITY] {
+            let error = Sequences::new(vec![tokens(&[0]); 2], vec![0.0, weight]).unwrap_err();
+            assert_eq!(error, SequencesError::Weight { index: 1 });
+        }
+    }
+
+    /// 40,000 picks: a frequency has a standard deviation of at most .0025, so a bound of .0125 is
+    /// five of them, odds of a false alarm below 2e-6. The key is fixed.
+    #[test]
+    fn picks_follow_the_weights() {
+        let weights = [0.2, 0.0, 0.5, 0.3_f64];
+        let particles: Vec<_> = weights.map(|w| (finished(&[0]), w.ln() - 5000.0)).to_vec();
+        let population = sequences(&particles);
+        let key = DrawKey::new(ProblemKey::new(11, 0), POPULATION, 0, 1);
+        let picks = population.sample(40_000, &key);
+        for (i, w) in weights.into_iter().enumerate() {
+            let frequency = picks.iter().filter(|&&pick| pick == i).count() as f64 / 40_000.0;
+            assert!((frequency - w).abs() < 0.0125, "{i}: {frequency}");
+        }
+        assert!(!picks.contains(&1));
+        // Pick i does not depend on how many are drawn.
+        assert_eq!(population.sample(10, &key), picks[..10]);
+        assert!(!picks.is_sorted());
+    }
+}

@@ -1,0 +1,94 @@
+//! Sequential Monte Carlo: weighted particles that advance in lockstep.
+//!
+//! A run targets `target.complete · critic.complete`, restricted to sequences of at most
+//! `max_tokens` tokens, the end included. `log_ml = LSE(w) - ln N` estimates the target's total
+//! mass without bias in the linear domain, for every N, threshold and scheme (Del Moral, 2004).
+//!
+//! ```text
+//! let run = Smc::new(sampler, Some(critic))?.start(&SmcOptions { n_particles: 16, ..options })?;
+//! for step in &mut run { let step = step?; /* progress */ }
+//! let sequences = run.sequences();
+//! ```
+
+mod options;
+mod population;
+mod run;
+
+pub use options::{SmcOptions, TerminateWhen};
+pub use run::{SmcRun, Step};
+
+use std::sync::Arc;
+
+use crate::chooser::{Chooser, Keyed};
+use crate::error::{ControlError, ErrorKind};
+use crate::potential::Potential;
+use crate::sampler::TokenSampler;
+use crate::sequences::Sequences;
+
+/// A sampler and, if there is one, a critic: what a run needs besides its options.
+#[derive(Clone)]
+pub struct Smc {
+    sampler: Arc<dyn TokenSampler>,
+    critic: Option<Arc<dyn Potential>>,
+}
+
+impl Smc {
+    /// Runs of `sampler`, reweighted by `critic`.
+    ///
+    /// # Errors
+    /// If the critic reads other tokens than the sampler draws.
+    pub fn new(
+        sampler: Arc<dyn TokenSampler>,
+        critic: Option<Arc<dyn Potential>>,
+    ) -> Result<Self, ControlError> {
+        if let Some(critic) = &critic
+            && !critic.vocab().same_tokens(sampler.vocab())
+        {
+            return Err(ControlError::new(
+                ErrorKind::Vocabulary,
+                "the critic reads other tokens than the sampler draws: coerce it to the sampler's vocabulary",
+            ));
+        }
+        Ok(Self { sampler, critic })
+    }
+
+    /// Starts a run: an iterator of its steps.
+    ///
+    /// # Errors
+    /// Naming the option that is out of range; if memory for the run can never be had; if the
+    /// start weight is `-inf`.
+    pub fn start(&self, options: &SmcOptions) -> Result<SmcRun, ControlError> {
+        self.start_with(options, Box::new(Keyed { method: options.draw_method }))
+    }
+
+    /// Starts a run that takes its random choices from `chooser`.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_with(
+        &self,
+        options: &SmcOptions,
+        chooser: Box<dyn Chooser>,
+    ) -> Result<SmcRun, ControlError> {
+        options.check()?;
+        SmcRun::start(&*self.sampler, self.critic.as_deref(), options, chooser)
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// As for [`Self::start`], and whatever ends a run early.
+    pub fn run(&self, options: &SmcOptions) -> Result<Sequences, ControlError> {
+        let mut run = self.start(options)?;
+        for step in &mut run {
+            step?;
+        }
+        Ok(run.sequences())
+    }
+}
+
+impl std::fmt::Debug for Smc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Smc").field("critic", &self.critic.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,85 @@
+//! Options of a run.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockstep_sample::{DrawMethod, TokenId};
+
+use crate::error::ControlError;
+use crate::resampling::Resampling;
+
+/// A condition on a context that ends it there.
+pub type TerminateWhen = Arc<dyn Fn(&[TokenId]) -> bool + Send + Sync>;
+
+/// Options of one run.
+#[derive(Clone)]
+pub struct SmcOptions {
+    /// Particles, at least 1. Default 16.
+    pub n_particles: usize,
+    /// Resample when the effective sample size is below this share of the particles; in [0, 1], 0
+    /// never. Default 0.5.
+    pub ess_threshold: f64,
+    /// The longest sequence in tokens, its end included; at least 1. Default 64.
+    pub max_tokens: usize,
+    /// How ancestors are chosen.
+    pub resampling: Resampling,
+    /// Fixes all randomness; `None` takes one from the operating system.
+    pub seed: Option<u64>,
+    /// Tells replicates of one seed apart. Default 0.
+    pub problem: u64,
+    /// How tokens are drawn.
+    pub draw_method: DrawMethod,
+    /// Ends a sequence once this holds of it, after each token. It is part of the target.
+    pub terminate_when: Option<TerminateWhen>,
+}
+
+impl Default for SmcOptions {
+    fn default() -> Self {
+        Self {
+            n_particles: 16,
+            ess_threshold: 0.5,
+            max_tokens: 64,
+            resampling: Resampling::default(),
+            seed: None,
+            problem: 0,
+            draw_method: DrawMethod::default(),
+            terminate_when: None,
+        }
+    }
+}
+
+impl SmcOptions {
+    pub(super) fn check(&self) -> Result<(), ControlError> {
+        if self.n_particles < 1 {
+            return Err(ControlError::argument("n_particles: must be at least 1"));
+        }
+        if u32::try_from(self.n_particles).is_err() {
+            return Err(ControlError::argument("n_particles: must be below 2^32"));
+        }
+        if self.max_tokens < 1 {
+            return Err(ControlError::argument("max_tokens: must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&self.ess_threshold) {
+            return Err(ControlError::argument(format!(
+                "ess_threshold: {} must lie between 0 and 1",
+                self.ess_threshold
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SmcOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmcOptions")
+            .field("n_particles", &self.n_particles)
+            .field("ess_threshold", &self.ess_threshold)
+            .field("max_tokens", &self.max_tokens)
+            .field("resampling", &self.resampling)
+            .field("seed", &self.seed)
+            .field("problem", &self.problem)
+            .field("draw_method", &self.draw_method)
+            .field("terminate_when", &self.terminate_when.is_some())
+            .finish()
+    }
+}

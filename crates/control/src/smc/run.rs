@@ -1,0 +1,333 @@
+//! The population loop.
+//!
+//! Every live particle takes one token a step. Per step the critic's weight is a provisional
+//! *twist*, replaced at the next step and turned into weight at the end (*settled*), so that
+//! between resamplings twists cancel and across one they give the critic's ratio.
+
+use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
+
+use super::options::{SmcOptions, TerminateWhen};
+use super::population::Population;
+use crate::chooser::Chooser;
+use crate::error::{ControlError, ErrorKind};
+use crate::potential::{Cursor, Demands, Potential, RowResult, Run, Status, Ticket, Want};
+use crate::resampling::Resampling;
+use crate::sampler::{SamplerCursor, Sampled, TokenSampler};
+use crate::sequences::Sequences;
+use crate::weights;
+
+/// What one step did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Step {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Particles that are neither dead nor finished after it.
+    pub live: usize,
+    /// Tokens appended in it.
+    pub tokens: usize,
+    /// The effective sample size after it, before any resampling.
+    pub ess: f64,
+    /// The ancestors, if it ended in a resampling.
+    pub ancestors: Option<Vec<usize>>,
+}
+
+/// A run of sequential Monte Carlo: an iterator of its steps. Dropping it ends it.
+pub struct SmcRun {
+    sampler: Box<dyn SamplerCursor>,
+    critic: Option<Critic>,
+    chooser: Box<dyn Chooser>,
+    population: Population,
+    ess_threshold: f64,
+    resampling: Resampling,
+    terminate_when: Option<TerminateWhen>,
+    problem: ProblemKey,
+    seed: u64,
+    step: u32,
+    n_resamples: usize,
+    n_failed: usize,
+    finished: bool,
+    // Dropped last: the cursors above live in its engines.
+    _run: Run,
+}
+
+struct Critic {
+    cursor: Box<dyn Cursor>,
+    /// Whether its provisional weights guide the resamplings. Otherwise it is called once for each
+    /// sequence, at its end.
+    twisting: bool,
+}
+
+impl SmcRun {
+    pub(super) fn start(
+        sampler: &dyn TokenSampler,
+        critic: Option<&dyn Potential>,
+        options: &SmcOptions,
+        chooser: Box<dyn Chooser>,
+    ) -> Result<Self, ControlError> {
+        let n = options.n_particles;
+        let seed = match options.seed {
+            Some(seed) => seed,
+            None => getrandom::u64().map_err(|error| {
+                ControlError::argument(format!("seed: none was given and the system has none: {error}"))
+            })?,
+        };
+        let mut demands = Demands::default();
+        sampler.demand(n, options.max_tokens, &mut demands)?;
+        if let Some(critic) = critic {
+            critic.demand(n, options.max_tokens, &mut demands)?;
+        }
+        let run = Run::reserve(demands)?;
+        let mut cursor = sampler.open(n, &run)?;
+        let critic = match critic {
+            Some(critic) => Some(Critic {
+                cursor: critic.open(n, &run)?,
+                twisting: options.ess_threshold > 0.0 && !critic.claims().terminal_only,
+            }),
+            None => None,
+        };
+        let start_weight = weights::add(0.0, cursor.start_weight()?)?;
+        if start_weight == f64::NEG_INFINITY {
+            return Err(ControlError::new(ErrorKind::Contract, "start weight is -inf"));
+        }
+        Ok(Self {
+            sampler: cursor,
+            critic,
+            chooser,
+            population: Population::new(n, start_weight, options.max_tokens),
+            ess_threshold: options.ess_threshold,
+            resampling: options.resampling,
+            terminate_when: options.terminate_when.clone(),
+            problem: ProblemKey::new(seed, options.problem),
+            seed,
+            step: 0,
+            n_resamples: 0,
+            n_failed: 0,
+            finished: false,
+            _run: run,
+        })
+    }
+
+    /// The seed, given or taken.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The population as it is now; sequences that have not ended lack their EOS.
+    #[must_use]
+    pub fn sequences(&self) -> Sequences {
+        Sequences::new(self.population.contexts.clone(), self.population.log_weights())
+            .expect("a population's columns agree and hold no NaN")
+            .with_seed(self.seed)
+            .with_n_resamples(self.n_resamples)
+            .with_n_failed(self.n_failed)
+    }
+
+    fn advance_population(&mut self) -> Result<Step, ControlError> {
+        self.step += 1;
+        let before: Vec<usize> = self.population.contexts.iter().map(Vec::len).collect();
+        let live = self.population.live();
+        for &i in &live {
+            self.population.twist[i] = 0.0;
+        }
+        let critic_row = self.take_tokens(&live)?;
+        let appended: Vec<usize> =
+            live.iter().copied().filter(|i| self.population.base[*i] > f64::NEG_INFINITY).collect();
+        let read: Vec<usize> = appended.iter().map(|i| before[*i]).collect();
+        self.twist(&appended, &read, critic_row)?;
+        self.end_particles(&appended)?;
+        let gone: Vec<usize> = live.iter().copied().filter(|i| self.population.done[*i]).collect();
+        self.sampler.release(&gone);
+        if let Some(critic) = &mut self.critic {
+            critic.cursor.release(&gone);
+        }
+        self.move_sampler(&appended)?;
+
+        let tokens = live.iter().map(|i| self.population.contexts[*i].len() - before[*i]).sum();
+        let log_weights = self.population.log_weights();
+        let ess = weights::ess(&log_weights);
+        let live = self.population.live().len();
+        let mut ancestors = None;
+        if live == 0 || ess == 0.0 {
+            self.finished = true;
+        } else if weights::should_resample(ess, self.ess_threshold, log_weights.len()) {
+            ancestors = Some(self.resample(&log_weights));
+        }
+        Ok(Step { number: self.step, live, tokens, ess, ancestors })
+    }
+
+    /// Draws a token for each live particle, or ends it with EOS if it has one token left. The
+    /// critic's rows for the coming twist ride in the same forward.
+    fn take_tokens(&mut self, live: &[usize]) -> Result<Option<Ticket>, ControlError> {
+        let (forced, drawn): (Vec<usize>, Vec<usize>) =
+            live.iter().partition(|i| self.population.remaining[**i] == 1);
+        let mut critic_row = None;
+        let critic = &mut self.critic;
+        let mut others = || {
+            if let Some(critic) = critic.as_mut().filter(|critic| critic.twisting) {
+                critic_row.get_or_insert_with(|| critic.cursor.request(live, Want::Hold));
+            }
+        };
+        if !drawn.is_empty() {
+            let keys: Vec<DrawKey> = drawn
+                .iter()
+                .map(|i| DrawKey::new(self.problem, u32::try_from(*i).unwrap_or(u32::MAX), self.step, 0))
+                .collect();
+            let sampled = self.sampler.sample(&drawn, &keys, &mut others, &mut *self.chooser);
+            for (&i, sampled) in drawn.iter().zip(sampled) {
+                let Sampled { token, logw, .. } =
+                    or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
+                self.population.reweight(i, logw)?;
+                self.population.contexts[i].extend(token);
+                if let Some(token) = token
+                    && !token.is_eos()
+                    && self.terminate_when.as_ref().is_some_and(|ends| ends(&self.population.contexts[i]))
+                {
+                    self.population.contexts[i].push(TokenId::EOS);
+                }
+            }
+        }
+        if !forced.is_empty() {
+            let weights = self.sampler.logw_eos(&forced, &mut others);
+            for (&i, logw) in forced.iter().zip(weights) {
+                let logw = or_dead(logw, f64::NEG_INFINITY, &mut self.n_failed)?;
+                self.population.reweight(i, logw)?;
+                self.population.contexts[i].push(TokenId::EOS);
+            }
+        }
+        for &i in live {
+            if self.population.base[i] == f64::NEG_INFINITY {
+                self.population.kill(i);
+            }
+        }
+        Ok(critic_row)
+    }
+
+    /// Gives each particle that goes on the critic's weight of its sequence so far.
+    /// `read` tells how much of each it has read before.
+    fn twist(
+        &mut self,
+        rows: &[usize],
+        read: &[usize],
+        critic_row: Option<Ticket>,
+    ) -> Result<(), ControlError> {
+        let Some(critic) = self.critic.as_mut().filter(|critic| critic.twisting) else { return Ok(()) };
+        if let Some(ticket) = critic_row {
+            // Its rows' errors come back with their scores.
+            let _ = ticket.wait();
+        }
+        let contexts = &self.population.contexts;
+        // One token, or a token and the EOS of `terminate_when`.
+        let spans: Vec<&[TokenId]> =
+            rows.iter().zip(read).map(|(i, read)| &contexts[*i][*read..]).collect();
+        let scores = score_after(&mut *critic.cursor, rows, &spans);
+        for (&i, score) in rows.iter().zip(scores) {
+            let score = or_dead(score, f64::NEG_INFINITY, &mut self.n_failed)?;
+            let twisted = weights::add(self.population.base[i], score)?;
+            if twisted == f64::NEG_INFINITY {
+                self.population.kill(i);
+            } else {
+                self.population.twist[i] = score;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the step against each particle, and settles those that end with it.
+    fn end_particles(&mut self, rows: &[usize]) -> Result<(), ControlError> {
+        let mut ended = Vec::new();
+        for &i in rows {
+            self.population.remaining[i] -= 1;
+            if !self.population.done[i]
+                && (self.population.remaining[i] == 0 || self.population.has_ended(i))
+            {
+                self.population.done[i] = true;
+                ended.push(i);
+            }
+        }
+        if let Some(critic) = self.critic.as_mut().filter(|critic| !critic.twisting) {
+            let contexts = &self.population.contexts;
+            let spans: Vec<&[TokenId]> = ended.iter().map(|i| contexts[*i].as_slice()).collect();
+            let scores = score_after(&mut *critic.cursor, &ended, &spans);
+            for (&i, score) in ended.iter().zip(scores) {
+                let score = or_dead(score, f64::NEG_INFINITY, &mut self.n_failed)?;
+                self.population.reweight(i, score)?;
+            }
+        }
+        for i in ended {
+            let twist = std::mem::take(&mut self.population.twist[i]);
+            self.population.reweight(i, twist)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the sampler by the new token of each particle that goes on.
+    fn move_sampler(&mut self, rows: &[usize]) -> Result<(), ControlError> {
+        let (rows, tokens): (Vec<usize>, Vec<TokenId>) = rows
+            .iter()
+            .filter(|i| !self.population.done[**i])
+            .filter_map(|i| Some((*i, *self.population.contexts[*i].last()?)))
+            .unzip();
+        for (i, status) in rows.iter().zip(self.sampler.advance(&rows, &tokens)) {
+            if let Status::Failed(error) = status {
+                or_dead(Err(error), (), &mut self.n_failed)?;
+                self.population.kill(*i);
+            }
+        }
+        Ok(())
+    }
+
+    fn resample(&mut self, log_weights: &[f64]) -> Vec<usize> {
+        let key = DrawKey::new(self.problem, POPULATION, self.step, 0);
+        let ancestors = self.chooser.ancestors(self.resampling, &weights::shifted(log_weights), &key);
+        self.population.select(&ancestors, weights::log_mean(log_weights));
+        self.sampler.select(&ancestors);
+        if let Some(critic) = &mut self.critic {
+            critic.cursor.select(&ancestors);
+        }
+        self.n_resamples += 1;
+        ancestors
+    }
+}
+
+impl Iterator for SmcRun {
+    type Item = Result<Step, ControlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finished {
+            return None;
+        }
+        let step = self.advance_population();
+        self.finished |= step.is_err();
+        Some(step)
+    }
+}
+
+impl std::fmt::Debug for SmcRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SmcRun").field("seed", &self.seed).field("step", &self.step).finish_non_exhaustive()
+    }
+}
+
+/// The cursor's scores after each row took its span.
+fn score_after(cursor: &mut dyn Cursor, rows: &[usize], spans: &[&[TokenId]]) -> Vec<RowResult<f64>> {
+    let statuses = cursor.advance(rows, spans);
+    let scores = cursor.score(rows);
+    statuses
+        .into_iter()
+        .zip(scores)
+        .map(|(status, score)| if let Status::Failed(error) = status { Err(error) } else { score })
+        .collect()
+}
+
+/// A recoverable error costs its particle and is counted; any other ends the run.
+fn or_dead<T>(result: RowResult<T>, dead: T, n_failed: &mut usize) -> Result<T, ControlError> {
+    match result {
+        Err(error) if error.is_recoverable() => {
+            *n_failed += 1;
+            Ok(dead)
+        }
+        other => other,
+    }
+}

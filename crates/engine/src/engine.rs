@@ -1,0 +1,272 @@
+//! The engine's handle: parties, sequences, submissions.
+//!
+//! ```text
+//! let engine = Engine::start(model, EngineConfig::default());
+//! let party = engine.party();
+//! let seq = party.open(None);
+//! let ticket = party.submit(vec![RowRequest { seq: seq.id(), .. }])?;   // never blocks
+//! let answers = ticket.wait();
+//! ```
+//!
+//! Everything a party does reaches the scheduler through one queue, in order.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use crate::error::EngineError;
+use crate::kv::{KvBudget, Reservation};
+use crate::model::{Capabilities, Model, SeqId};
+use crate::party::{Parties, PartyId};
+use crate::row::{RowRequest, Wish};
+use crate::scheduler::{Command, QueuedRow, Scheduler};
+use crate::stats::Stats;
+use crate::ticket::{Poke, Ticket};
+
+/// How long a forward waits for busy parties once a row is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StragglerWait {
+    /// The smaller of a quarter of the median forward and 20 ms.
+    #[default]
+    Adaptive,
+    /// As long as it takes. Right for parties that belong together, such as one program's runs.
+    Unlimited,
+    /// This long.
+    Fixed(Duration),
+}
+
+/// Settings of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// How long to wait for stragglers.
+    pub straggler_wait: StragglerWait,
+    /// Bytes of KV memory that reservations may take in all; `None` is 8 GiB.
+    pub kv_bytes: Option<usize>,
+    /// Threads of the draw pass; `None` is as many as the machine has.
+    pub threads: Option<NonZero<usize>>,
+}
+
+/// A running engine. Clones are the same engine; it ends when the last handle is gone.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) parties: Arc<Parties>,
+    pub(crate) stats: Mutex<Stats>,
+    kv: Arc<KvBudget>,
+    next_seq: AtomicU64,
+}
+
+impl Engine {
+    /// Moves `model` to a thread of its own and serves it.
+    #[must_use]
+    pub fn start(model: impl Model + 'static, config: EngineConfig) -> Self {
+        let shared = Arc::new(Shared {
+            capabilities: model.capabilities().clone(),
+            parties: Arc::default(),
+            stats: Mutex::default(),
+            kv: KvBudget::new(config.kv_bytes.unwrap_or(8 << 30)),
+            next_seq: AtomicU64::new(0),
+        });
+        let (commands, queue) = crossbeam_channel::unbounded();
+        let scheduler = Scheduler::new(Box::new(model), queue, Arc::clone(&shared), &config);
+        thread::Builder::new()
+            .name("lockstep-engine".into())
+            .spawn(move || scheduler.run())
+            .expect("the operating system can start a thread");
+        Self { shared, commands }
+    }
+
+    /// What the model can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    /// A snapshot of the counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of KV memory reserved at the moment.
+    #[must_use]
+    pub fn reserved_kv_bytes(&self) -> usize {
+        self.shared.kv.reserved()
+    }
+
+    /// Sets memory for `tokens` tokens of sequences aside, waiting its turn.
+    ///
+    /// # Errors
+    /// [`EngineError::TooLarge`] if that never fits.
+    pub fn reserve(&self, tokens: usize) -> Result<Reservation, EngineError> {
+        let bytes = tokens.saturating_mul(self.shared.capabilities.kv_bytes_per_token);
+        let blocked = self.shared.parties.block_thread();
+        let reservation = self.shared.kv.reserve(bytes);
+        self.shared.parties.resume(&blocked);
+        reservation
+    }
+
+    /// Joins as a new party, busy on the calling thread until it waits.
+    #[must_use]
+    pub fn party(&self) -> Party {
+        Party { id: self.shared.parties.join(), engine: self.clone() }
+    }
+
+    /// Whether two handles are the same engine.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    fn next_seq(&self) -> SeqId {
+        SeqId(self.shared.next_seq.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn send(&self, command: Command) {
+        // A stopped scheduler has answered everything; new submissions learn of it in `submit`.
+        let _ = self.commands.send(command);
+    }
+}
+
+impl Poke for Sender<Command> {
+    fn poke(&self) {
+        let _ = self.send(Command::Poke);
+    }
+}
+
+/// Whoever submits rows step by step: a run, a user's loop. It leaves when dropped.
+#[derive(Debug)]
+pub struct Party {
+    id: PartyId,
+    engine: Engine,
+}
+
+impl Party {
+    /// Opens an empty sequence, with an adapter if the model has one of that name. A model's
+    /// refusal is the answer to the first row submitted for it.
+    #[must_use]
+    pub fn open(&self, adapter: Option<&str>) -> Sequence {
+        let id = self.engine.next_seq();
+        self.engine.send(Command::Open { seq: id, adapter: adapter.map(str::to_owned) });
+        Sequence { id, engine: self.engine.clone() }
+    }
+
+    /// Hands rows to the next forward. Never blocks; all or nothing.
+    ///
+    /// A sequence may have one unanswered row at a time, and must not be forked meanwhile.
+    ///
+    /// # Errors
+    /// [`EngineError::Request`] naming the row and field, [`EngineError::Stopped`].
+    pub fn submit(&self, rows: Vec<RowRequest>) -> Result<Ticket, EngineError> {
+        for (index, row) in rows.iter().enumerate() {
+            check(row, &self.engine.shared.capabilities).map_err(|(field, message)| EngineError::Request {
+                index,
+                field,
+                message,
+            })?;
+        }
+        self.engine.shared.parties.touch(self.id);
+        let poke = Box::new(self.engine.commands.clone());
+        let (ticket, slot) = Ticket::new(rows.len(), Arc::clone(&self.engine.shared.parties), poke);
+        let rows = rows
+            .into_iter()
+            .enumerate()
+            .map(|(index, request)| QueuedRow { index, request, slot: Arc::clone(&slot) })
+            .collect();
+        self.engine
+            .commands
+            .send(Command::Rows(rows))
+            .map_err(|_| EngineError::Stopped("its thread has ended".into()))?;
+        Ok(ticket)
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        self.engine.shared.parties.leave(self.id);
+        self.engine.send(Command::Poke);
+    }
+}
+
+/// A sequence of the model, freed when this is dropped.
+#[derive(Debug)]
+pub struct Sequence {
+    id: SeqId,
+    engine: Engine,
+}
+
+impl Sequence {
+    /// Its id in requests.
+    #[must_use]
+    pub fn id(&self) -> SeqId {
+        self.id
+    }
+
+    /// A copy that shares memory until one of the two changes.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let child = self.engine.next_seq();
+        self.engine.send(Command::Fork { parent: self.id, child });
+        Self { id: child, engine: self.engine.clone() }
+    }
+
+    /// Forgets all but the first `len` tokens.
+    pub fn truncate(&self, len: usize) {
+        self.engine.send(Command::Truncate { seq: self.id, len });
+    }
+}
+
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        self.engine.send(Command::Free(self.id));
+    }
+}
+
+fn check(row: &RowRequest, capabilities: &Capabilities) -> Result<(), (&'static str, String)> {
+    if row.tokens.is_empty() {
+        return Err(("tokens", "is empty: a row feeds at least one token".into()));
+    }
+    if row.tokens.len() > capabilities.context_length {
+        return Err((
+            "tokens",
+            format!(
+                "{} tokens are longer than the model's context of {}: shorten the prompt",
+                row.tokens.len(),
+                capabilities.context_length
+            ),
+        ));
+    }
+    if let Some(bad) = row.tokens.iter().find(|token| token.index() >= capabilities.vocab_size) {
+        return Err(("tokens", format!("{bad} is no token of the model ({} ids)", capabilities.vocab_size)));
+    }
+    if !(row.temperature.is_finite() && row.temperature > 0.0) {
+        return Err(("temperature", format!("{} must be finite and greater than 0", row.temperature)));
+    }
+    if row.vocab.len() > capabilities.vocab_size {
+        return Err((
+            "vocab",
+            format!("has {} ids but the model has {}", row.vocab.len(), capabilities.vocab_size),
+        ));
+    }
+    for wish in &row.wishes {
+        if let Wish::Draw { mask: Some(mask), .. } = wish
+            && mask.len() != row.vocab.row_len()
+        {
+            return Err((
+                "mask",
+                format!("has {} positions but the row has {}", mask.len(), row.vocab.row_len()),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! What can go wrong in the engine.
+
+use lockstep_sample::RowError;
+
+use crate::model::ModelError;
+
+/// An error of the engine or of one of its rows.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A request is unusable; nothing was changed.
+    #[error("rows[{index}].{field}: {message}")]
+    Request {
+        /// Which of the submitted rows.
+        index: usize,
+        /// Its offending field.
+        field: &'static str,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The row's logits are unusable.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// The model failed in the forward that held the row.
+    #[error("model: {0}")]
+    Model(#[from] ModelError),
+    /// The engine has ended; nothing more can be submitted.
+    #[error("the engine has stopped: {0}")]
+    Stopped(String),
+    /// A reservation is larger than everything the engine has.
+    #[error(
+        "kv memory: {needed} bytes are needed at once but the engine has {limit}: \
+         use fewer rows, fewer tokens, or a larger `kv_bytes`"
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        needed: usize,
+        /// Bytes the engine was given.
+        limit: usize,
+    },
+}

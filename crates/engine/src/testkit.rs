@@ -1,0 +1,166 @@
+//! A scripted model: logits are a given function of the token history.
+//!
+//! It is exact, so whole runs can be checked against enumeration, and it counts its forwards.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockstep_sample::{EosSet, TokenId};
+
+use crate::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId, Wanted};
+use crate::vocab::{TokenEntry, Vocabulary};
+
+type Script = dyn Fn(&[TokenId]) -> Vec<f32> + Send;
+
+/// A model whose logits are a given function of the whole token history.
+pub struct ScriptedModel {
+    capabilities: Capabilities,
+    script: Box<Script>,
+    sequences: BTreeMap<SeqId, Vec<TokenId>>,
+    log: Arc<ForwardLog>,
+}
+
+/// What a [`ScriptedModel`] was asked, readable from any thread.
+#[derive(Debug, Default)]
+pub struct ForwardLog {
+    forwards: AtomicU64,
+    rows: Mutex<Vec<usize>>,
+    held: AtomicU64,
+}
+
+impl ForwardLog {
+    /// Forwards so far.
+    #[must_use]
+    pub fn forwards(&self) -> u64 {
+        self.forwards.load(Ordering::SeqCst)
+    }
+
+    /// Sequences held at the moment.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Rows of each forward so far.
+    #[must_use]
+    pub fn rows(&self) -> Vec<usize> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ScriptedModel {
+    /// A model of `vocab_size` logits; `script` maps a token history (never empty) to them.
+    #[must_use]
+    pub fn new(vocab_size: usize, script: impl Fn(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
+        Self {
+            capabilities: Capabilities {
+                vocab_size,
+                context_length: 1 << 16,
+                max_batch_tokens: 1 << 16,
+                max_sequences: usize::MAX,
+                batch_invariant: true,
+                kv_bytes_per_token: 1,
+            },
+            script: Box::new(script),
+            sequences: BTreeMap::new(),
+            log: Arc::default(),
+        }
+    }
+
+    /// Limits a forward to `tokens` tokens.
+    #[must_use]
+    pub fn max_batch_tokens(mut self, tokens: usize) -> Self {
+        self.capabilities.max_batch_tokens = tokens;
+        self
+    }
+
+    /// The counters, to keep when the model moves to its engine.
+    #[must_use]
+    pub fn log(&self) -> Arc<ForwardLog> {
+        Arc::clone(&self.log)
+    }
+}
+
+impl std::fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedModel").field("capabilities", &self.capabilities).finish_non_exhaustive()
+    }
+}
+
+fn unknown(seq: SeqId) -> ModelError {
+    ModelError::new(ModelErrorKind::Sequence, format!("sequence {} is not held", seq.0))
+}
+
+impl Model for ScriptedModel {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open(&mut self, seq: SeqId, adapter: Option<&str>) -> Result<(), ModelError> {
+        if let Some(name) = adapter {
+            return Err(ModelError::new(ModelErrorKind::Unsupported, format!("no adapter `{name}`")));
+        }
+        self.sequences.insert(seq, Vec::new());
+        self.log.held.store(self.sequences.len() as u64, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<(), ModelError> {
+        let tokens = self.sequences.get(&parent).ok_or_else(|| unknown(parent))?.clone();
+        self.sequences.insert(child, tokens);
+        self.log.held.store(self.sequences.len() as u64, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
+        self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))?.truncate(len);
+        Ok(())
+    }
+
+    fn free(&mut self, seq: SeqId) {
+        self.sequences.remove(&seq);
+        self.log.held.store(self.sequences.len() as u64, Ordering::SeqCst);
+    }
+
+    fn len(&self, seq: SeqId) -> Option<usize> {
+        self.sequences.get(&seq).map(Vec::len)
+    }
+
+    fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
+        let mut wanted = Vec::new();
+        for item in batch {
+            let tokens = self.sequences.get_mut(&item.seq).ok_or_else(|| unknown(item.seq))?;
+            for (i, token) in item.tokens.iter().enumerate() {
+                tokens.push(*token);
+                if item.wanted == Wanted::All || (item.wanted == Wanted::Last && i + 1 == item.tokens.len()) {
+                    wanted.push((self.script)(tokens));
+                }
+            }
+        }
+        self.log.forwards.fetch_add(1, Ordering::SeqCst);
+        self.log.rows.lock().unwrap_or_else(PoisonError::into_inner).push(batch.len());
+        let mut rest = wanted.as_slice();
+        while !rest.is_empty() {
+            let (tile, later) = rest.split_at(sink.tile_rows().min(rest.len()));
+            sink.tile(tile.len(), &mut |out| out.copy_from_slice(&tile.concat()));
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// A vocabulary whose tokens are the given texts, with `eos` as its end-of-sequence ids (their
+/// texts are special).
+///
+/// # Panics
+/// If the texts are no vocabulary (none of them, say): this is for tests.
+#[must_use]
+pub fn vocabulary(texts: &[&str], eos: &[u32]) -> Arc<Vocabulary> {
+    let tokens = texts
+        .iter()
+        .zip(0..)
+        .map(|(text, id)| TokenEntry { bytes: text.as_bytes().to_vec(), special: eos.contains(&id) })
+        .collect();
+    Vocabulary::new(tokens, EosSet::new(eos.iter().copied())).expect("the texts are a vocabulary")
+}

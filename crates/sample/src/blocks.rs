@@ -1,0 +1,183 @@
+//! Rows in blocks of positions, and the one order in which their sums are taken.
+//!
+//! Order: positions are cut into blocks of [`BLOCK`]. Within a block, [`LANES`] running sums each
+//! take the positions congruent to them, ascending, and are then added pairwise in a fixed tree;
+//! block sums are added in block order. A term's place depends on its position alone and an absent
+//! or `-inf` entry adds 0, so a row gives the same bits dense, listed or masked.
+
+use crate::draw::Weights;
+use crate::math::{ln_lane, mass_lane};
+use crate::simd::{self, Kernel};
+
+/// Positions a block.
+pub(crate) const BLOCK: usize = 1024;
+/// Running sums within a block.
+const LANES: usize = 16;
+
+/// Room for one number a position of a block.
+pub(crate) type Scratch<T> = [T; BLOCK];
+
+/// The positions of a block's entries.
+#[derive(Clone, Copy)]
+pub(crate) enum Positions<'a> {
+    /// Consecutive, from the first position of the block.
+    Run(u32),
+    /// Ascending.
+    List(&'a [u32]),
+}
+
+impl Positions<'_> {
+    #[inline(always)]
+    pub(crate) fn at(&self, i: usize) -> u32 {
+        match self {
+            Self::Run(start) => start + i as u32,
+            Self::List(positions) => positions[i],
+        }
+    }
+}
+
+/// The entries of a row that lie in one block.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    pub(crate) positions: Positions<'a>,
+    pub(crate) log_weights: &'a [f64],
+    /// The row's index of the first entry.
+    pub(crate) first: usize,
+}
+
+/// A row that can be read block by block.
+pub(crate) trait Source {
+    /// The block at `cursor`, which then moves on; 0 is the start. Blocks come in order and blocks
+    /// without entries may be left out. `scratch` is for rows that are computed on the way.
+    fn next<'s>(&'s self, cursor: &mut usize, scratch: &'s mut Scratch<f64>) -> Option<Block<'s>>;
+}
+
+impl Source for Weights<'_> {
+    #[inline(always)]
+    fn next<'s>(&'s self, cursor: &mut usize, _: &'s mut Scratch<f64>) -> Option<Block<'s>> {
+        let first = *cursor;
+        let rest = self.log_weights.get(first..).filter(|rest| !rest.is_empty())?;
+        let (positions, len) = match self.positions {
+            None => (Positions::Run(first as u32), rest.len().min(BLOCK)),
+            Some(positions) => {
+                let positions = &positions[first..];
+                let block = positions[0] / BLOCK as u32;
+                let window = &positions[..positions.len().min(BLOCK)];
+                let len = window.partition_point(|position| position / BLOCK as u32 == block);
+                (Positions::List(&positions[..len]), len)
+            }
+        };
+        *cursor = first + len;
+        Some(Block { positions, log_weights: &rest[..len], first })
+    }
+}
+
+/// The largest log-weight of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Peak {
+    pub(crate) log_weight: f64,
+    /// Where it first occurs, as index and as position.
+    pub(crate) index: usize,
+    pub(crate) position: u32,
+}
+
+/// The peak of a row; `None` if nothing in it is live.
+#[inline(always)]
+pub(crate) fn peak(source: &impl Source) -> Option<Peak> {
+    let mut scratch = [0.0; BLOCK];
+    let mut cursor = 0;
+    let mut peak: Option<Peak> = None;
+    while let Some(block) = source.next(&mut cursor, &mut scratch) {
+        let best = peak.map_or(f64::NEG_INFINITY, |peak| peak.log_weight);
+        let log_weight = max(block.log_weights);
+        if log_weight > best {
+            let i = block.log_weights.iter().position(|&w| w == log_weight).expect("the maximum is an entry");
+            peak = Some(Peak { log_weight, index: block.first + i, position: block.positions.at(i) });
+        }
+    }
+    peak
+}
+
+#[inline(always)]
+fn max(log_weights: &[f64]) -> f64 {
+    let mut lanes = [f64::NEG_INFINITY; LANES];
+    let (chunks, rest) = log_weights.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+        }
+    }
+    lanes.iter().chain(rest).fold(f64::NEG_INFINITY, |max, &w| if w > max { w } else { max })
+}
+
+/// Writes `exp(w − shift)` of every entry.
+#[inline(always)]
+pub(crate) fn exps(log_weights: &[f64], shift: f64, out: &mut [f64]) {
+    for (out, &w) in out.iter_mut().zip(log_weights) {
+        *out = mass_lane(w - shift);
+    }
+}
+
+/// The sum of a block's terms, in the order of this module.
+#[inline(always)]
+pub(crate) fn block_sum(positions: Positions<'_>, terms: &[f64]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    match positions {
+        Positions::Run(_) => {
+            let (chunks, rest) = terms.as_chunks::<LANES>();
+            for chunk in chunks {
+                for lane in 0..LANES {
+                    lanes[lane] += chunk[lane];
+                }
+            }
+            for (lane, term) in lanes.iter_mut().zip(rest) {
+                *lane += term;
+            }
+        }
+        Positions::List(positions) => {
+            for (&position, term) in positions.iter().zip(terms) {
+                lanes[position as usize % LANES] += term;
+            }
+        }
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+    }
+    lanes[0]
+}
+
+/// The log of a sum of terms shifted by `shift`. At least one term is 1.
+#[inline(always)]
+pub(crate) fn log_of(shift: f64, sum: f64) -> f64 {
+    shift + ln_lane(sum)
+}
+
+/// `LSE` of a row; `-inf` if nothing in it is live.
+pub(crate) fn log_total(source: &impl Source) -> f64 {
+    simd::run(LogTotal(source))
+}
+
+struct LogTotal<'a, S>(&'a S);
+
+impl<S: Source> Kernel for LogTotal<'_, S> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let Some(peak) = peak(self.0) else { return f64::NEG_INFINITY };
+        let mut scratch = [0.0; BLOCK];
+        let mut terms = [0.0; BLOCK];
+        let mut cursor = 0;
+        let mut sum = 0.0;
+        while let Some(block) = self.0.next(&mut cursor, &mut scratch) {
+            let terms = &mut terms[..block.log_weights.len()];
+            exps(block.log_weights, peak.log_weight, terms);
+            sum += block_sum(block.positions, terms);
+        }
+        log_of(peak.log_weight, sum)
+    }
+}

@@ -1,0 +1,163 @@
+//! From logit rows to tokens: the draw pass.
+//!
+//! A row's weights are those of its [`Normalizer`], with the end-of-sequence set folded into its
+//! lowest id and what the mask forbids at `-inf`. They are computed block by block on the way, or,
+//! if the mask leaves few ids, for those alone; either way the result has the bits of writing the
+//! whole row out and calling [`draw`](crate::draw) on it.
+
+use rayon::prelude::*;
+
+use super::{DrawMethod, Weights, draw_source};
+use crate::bitset::Bitset;
+use crate::blocks::{BLOCK, Block, Positions, Scratch, Source};
+use crate::eos::EosSet;
+use crate::normalizer::{Normalizer, RowError};
+use crate::rng::DrawKey;
+use crate::token::TokenId;
+
+/// A mask with fewer live ids than one in this many is drawn from as a list.
+const LIST_BELOW: usize = 8;
+
+/// One row of the draw pass.
+#[derive(Clone, Copy, Debug)]
+pub struct RowDraw<'a> {
+    /// The logits of the real ids, finite or `-inf`.
+    pub logits: &'a [f32],
+    /// Finite, above 0.
+    pub temperature: f64,
+    /// The ids that end a sequence. They are drawn as one symbol, at the lowest of them.
+    pub eos: &'a EosSet,
+    /// The allowed ids, over the ids of `logits`; `None` allows all. The end is allowed iff the
+    /// lowest id of `eos` is in; the bits of the others are ignored.
+    pub mask: Option<&'a Bitset>,
+    /// How to draw.
+    pub method: DrawMethod,
+    /// The key of the draw.
+    pub key: DrawKey,
+}
+
+/// The outcome of a row's draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drawn {
+    /// A model id, or [`TokenId::EOS`] for the end.
+    pub token: TokenId,
+    /// The log of the model's mass that the mask allows, in nats: the log-total of the row's
+    /// weights. Without a mask it is 0 up to rounding, the same bits as on the written-out row.
+    pub log_mass: f64,
+    /// The log-probability of the token under the distribution drawn from, in nats.
+    pub logp: f64,
+}
+
+/// Draws one row.
+///
+/// # Errors
+/// As [`Normalizer::of`], and [`RowError::EmptySupport`] if the mask leaves nothing live.
+pub fn draw_row(row: &RowDraw<'_>) -> Result<Drawn, RowError> {
+    let normalizer = Normalizer::of(row.logits, row.temperature)?;
+    let fold = Fold::of(&normalizer, row);
+    let (pick, position) = match row.mask {
+        Some(mask) if mask.count() < row.logits.len() / LIST_BELOW => {
+            let (positions, log_weights) = allowed(&normalizer, &fold, row, mask);
+            let pick = draw_source(&Weights::listed(&positions, &log_weights), row.method, &row.key);
+            let position = pick.map(|pick| positions[pick.index]);
+            (pick, position)
+        }
+        _ => {
+            let source = Row { normalizer, fold, logits: row.logits, eos: row.eos, mask: row.mask };
+            let pick = draw_source(&source, row.method, &row.key);
+            (pick, pick.map(|pick| pick.index as u32))
+        }
+    };
+    let (Some(pick), Some(position)) = (pick, position) else { return Err(RowError::EmptySupport) };
+    let token = if fold.position == Some(position) { TokenId::EOS } else { TokenId(position) };
+    Ok(Drawn { token, log_mass: pick.log_total, logp: pick.logp })
+}
+
+/// Draws many rows, in parallel, each as [`draw_row`] would, bit for bit.
+#[must_use]
+pub fn draw_rows(rows: &[RowDraw<'_>]) -> Vec<Result<Drawn, RowError>> {
+    if let [row] = rows {
+        return vec![draw_row(row)];
+    }
+    rows.par_iter().map(draw_row).collect()
+}
+
+/// The end-of-sequence set as one entry.
+#[derive(Clone, Copy)]
+struct Fold {
+    /// The lowest id; `None` if the set is empty.
+    position: Option<u32>,
+    log_weight: f64,
+}
+
+impl Fold {
+    fn of(normalizer: &Normalizer, row: &RowDraw<'_>) -> Self {
+        Self { position: row.eos.lowest(), log_weight: normalizer.eos(row.logits, row.eos) }
+    }
+
+    /// The weight of the set's member `id` once the set is folded.
+    #[inline(always)]
+    fn logw(&self, id: u32) -> f64 {
+        if self.position == Some(id) { self.log_weight } else { f64::NEG_INFINITY }
+    }
+}
+
+/// The ids that `mask` allows, with their weights.
+fn allowed(normalizer: &Normalizer, fold: &Fold, row: &RowDraw<'_>, mask: &Bitset) -> (Vec<u32>, Vec<f64>) {
+    mask.iter()
+        .take_while(|&id| id < row.logits.len())
+        .map(|id| {
+            let position = id as u32;
+            let log_weight = if row.eos.contains(position) {
+                fold.logw(position)
+            } else {
+                normalizer.logw(row.logits[id])
+            };
+            (position, log_weight)
+        })
+        .unzip()
+}
+
+/// A row whose weights are computed as they are read.
+struct Row<'a> {
+    normalizer: Normalizer,
+    fold: Fold,
+    logits: &'a [f32],
+    eos: &'a EosSet,
+    mask: Option<&'a Bitset>,
+}
+
+impl Source for Row<'_> {
+    #[inline(always)]
+    fn next<'s>(&'s self, cursor: &mut usize, scratch: &'s mut Scratch<f64>) -> Option<Block<'s>> {
+        let first = *cursor;
+        let logits = self.logits.get(first..).filter(|rest| !rest.is_empty())?;
+        let logits = &logits[..logits.len().min(BLOCK)];
+        *cursor = first + logits.len();
+        let out = &mut scratch[..logits.len()];
+        for (out, &l) in out.iter_mut().zip(logits) {
+            *out = self.normalizer.logw(l);
+        }
+        for &id in self.eos.ids() {
+            if let Some(out) = (id as usize).checked_sub(first).and_then(|i| out.get_mut(i)) {
+                *out = self.fold.logw(id);
+            }
+        }
+        if let Some(mask) = self.mask {
+            apply_mask(mask, first, out);
+        }
+        Some(Block { positions: Positions::Run(first as u32), log_weights: out, first })
+    }
+}
+
+/// Puts what `mask` forbids at `-inf`; `out` starts at bit `first`, a multiple of 64.
+#[inline(always)]
+fn apply_mask(mask: &Bitset, first: usize, out: &mut [f64]) {
+    let words = mask.words().get(first / 64..).unwrap_or(&[]);
+    for (w, chunk) in out.chunks_mut(64).enumerate() {
+        let word = words.get(w).copied().unwrap_or(0);
+        for (bit, out) in chunk.iter_mut().enumerate() {
+            *out = if word & (1 << bit) == 0 { f64::NEG_INFINITY } else { *out };
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! From a row of logits to log-weights, in the one way that everybody shares.
+//!
+//! `log_z = LSE(l/T)` over the real ids and `logw(l) = l · (1/T) − log_z`, in f64, product and
+//! difference rounded separately: fused, the residue of a large product would outweigh the
+//! difference at small temperatures. The sum is taken in the order of
+//! [`log_total`](crate::log_total), shifted by the largest `l · (1/T)`.
+
+use crate::blocks::{self, BLOCK, Positions};
+use crate::eos::EosSet;
+use crate::math::mass_lane;
+use crate::simd::{self, Kernel};
+
+/// Why a row of logits cannot be drawn from.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RowError {
+    /// A logit is NaN or `+inf`.
+    #[error("logit of id {id} is not finite; logits must be finite or -inf")]
+    NonFinite {
+        /// The lowest such id.
+        id: u32,
+    },
+    /// No id has positive probability.
+    #[error("nothing can be drawn: every id is at -inf or masked out")]
+    EmptySupport,
+}
+
+/// The normaliser of a logit row at a temperature.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalizer {
+    inverse_temperature: f64,
+    log_z: f64,
+}
+
+/// The largest `1/T` in use. At half of it already, any two different f32 logits are further apart
+/// than f64 can express, and no product with a logit overflows.
+const MAX_INVERSE: f64 = 1e200;
+
+impl Normalizer {
+    /// The normaliser of `logits` (real ids only; `-inf` is impossible) at a finite
+    /// `temperature > 0`.
+    ///
+    /// # Errors
+    /// [`RowError::NonFinite`] at a NaN or `+inf` logit, [`RowError::EmptySupport`] if all are `-inf`.
+    pub fn of(logits: &[f32], temperature: f64) -> Result<Self, RowError> {
+        debug_assert!(temperature > 0.0 && temperature.is_finite(), "temperatures are validated on entry");
+        let inverse_temperature = (1.0 / temperature).min(MAX_INVERSE);
+        let survey = simd::run(Survey(logits));
+        if survey.non_finite {
+            let id = logits.iter().position(|&l| is_non_finite(l)).expect("the survey met one");
+            return Err(RowError::NonFinite { id: id as u32 });
+        }
+        if survey.max == f32::NEG_INFINITY {
+            return Err(RowError::EmptySupport);
+        }
+        let shift = f64::from(survey.max) * inverse_temperature;
+        let log_z = simd::run(LogZ { logits, inverse_temperature, shift });
+        Ok(Self { inverse_temperature, log_z })
+    }
+
+    /// `LSE(l/T)` over the row, in nats.
+    #[must_use]
+    pub fn log_z(&self) -> f64 {
+        self.log_z
+    }
+
+    /// The log-probability, in nats, of an id with this logit.
+    #[inline(always)]
+    #[must_use]
+    pub fn logw(&self, logit: f32) -> f64 {
+        f64::from(logit) * self.inverse_temperature - self.log_z
+    }
+
+    /// Writes [`Normalizer::logw`] of every logit.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn fill(&self, logits: &[f32], out: &mut [f64]) {
+        assert_eq!(logits.len(), out.len(), "one weight a logit");
+        simd::run(Fill { normalizer: self, logits, out });
+    }
+
+    /// The log-mass of the end-of-sequence set: the log-sum-exp of its ids' weights in ascending id
+    /// order, exactly the weight of a single id, `-inf` if there is none. Ids beyond the row have
+    /// no mass.
+    #[must_use]
+    pub fn eos(&self, logits: &[f32], eos: &EosSet) -> f64 {
+        simd::run(Eos { normalizer: self, logits, eos })
+    }
+}
+
+#[inline(always)]
+fn is_non_finite(logit: f32) -> bool {
+    logit.is_nan() || logit == f32::INFINITY
+}
+
+/// What one look at the row tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Overview {
+    non_finite: bool,
+    max: f32,
+}
+
+struct Survey<'a>(&'a [f32]);
+
+impl Kernel for Survey<'_> {
+    type Output = Overview;
+
+    #[inline(always)]
+    fn run(self) -> Overview {
+        const LANES: usize = 32;
+        let mut max = [f32::NEG_INFINITY; LANES];
+        let mut bad = [0_u32; LANES];
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                let l = chunk[lane];
+                bad[lane] |= u32::from(is_non_finite(l));
+                max[lane] = if l > max[lane] { l } else { max[lane] };
+            }
+        }
+        let mut overview = Overview { non_finite: bad.iter().any(|&b| b != 0), max: f32::NEG_INFINITY };
+        for &l in max.iter().chain(rest) {
+            overview.non_finite |= is_non_finite(l);
+            overview.max = if l > overview.max { l } else { overview.max };
+        }
+        overview
+    }
+}
+
+struct LogZ<'a> {
+    logits: &'a [f32],
+    inverse_temperature: f64,
+    shift: f64,
+}
+
+impl Kernel for LogZ<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let Self { logits, inverse_temperature, shift } = self;
+        let mut terms = [0.0; BLOCK];
+        let mut sum = 0.0;
+        for logits in logits.chunks(BLOCK) {
+            let terms = &mut terms[..logits.len()];
+            for (term, &l) in terms.iter_mut().zip(logits) {
+                *term = mass_lane(f64::from(l) * inverse_temperature - shift);
+            }
+            sum += blocks::block_sum(Positions::Run(0), terms);
+        }
+        blocks::log_of(shift, sum)
+    }
+}
+
+struct Fill<'a> {
+    normalizer: &'a Normalizer,
+    logits: &'a [f32],
+    out: &'a mut [f64],
+}
+
+impl Kernel for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (out, &l) in self.out.iter_mut().zip(self.logits) {
+            *out = self.normalizer.logw(l);
+        }
+    }
+}
+
+struct Eos<'a> {
+    normalizer: &'a Normalizer,
+    logits: &'a [f32],
+    eos: &'a EosSet,
+}
+
+impl Eos<'_> {
+    #[inline(always)]
+    fn logw(&self, id: u32) -> f64 {
+        self.logits.get(id as usize).map_or(f64::NEG_INFINITY, |&l| self.normalizer.logw(l))
+    }
+}
+
+impl Kernel for Eos<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut max = f64::NEG_INFINITY;
+        for &id in self.eos.ids() {
+            max = max.max(self.logw(id));
+        }
+        if max == f64::NEG_INFINITY {
+            return max;
+        }
+        let mut sum = 0.0;
+        for &id in self.eos.ids() {
+            sum += mass_lane(self.logw(id) - max);
+        }
+        blocks::log_of(max, sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::{Weights, log_total};
+    use crate::rng::{DrawKey, ProblemKey};
+
+    fn logits(len: u32) -> Vec<f32> {
+        let key = DrawKey::new(ProblemKey::new(1, 0), 0, 1, 0);
+        (0..len).map(|i| (3.0 * key.gumbel(i)) as f32).collect()
+    }
+
+    #[test]
+    fn weights_are_log_probabilities_at_the_temperature() {
+        let logits = logits(2500);
+        for temperature in [0.7, 1.0, 3.0] {
+            let normalizer = Normalizer::of(&logits, temperature).unwrap();
+            let z: f64 = logits.iter().map(|&l| (f64::from(l) / temperature).exp()).sum();
+            assert!((normalizer.log_z() - z.ln()).abs() < 1e-12);
+            let mut weights = vec![0.0; logits.len()];
+            normalizer.fill(&logits, &mut weights);
+            for (&l, &w) in logits.iter().zip(&weights) {
+                assert_eq!(w.to_bits(), normalizer.logw(l).to_bits());
+            }
+            assert!(log_total(Weights::dense(&weights)).abs() < 1e-14);
+        }
+    }
+
+    #[test]
+    fn the_end_has_the_summed_mass_of_its_ids() {
+        let logits = logits(2500);
+        let normalizer = Normalizer::of(&logits, 0.7).unwrap();
+        let eos = |ids: &[u32]| normalizer.eos(&logits, &EosSet::new(ids.iter().copied()));
+        assert_eq!(eos(&[]), f64::NEG_INFINITY);
+        assert_eq!(eos(&[9]).to_bits(), normalizer.logw(logits[9]).to_bits());
+        assert_eq!(eos(&[9, 2500, 7000]).to_bits(), normalizer.logw(logits[9]).to_bits());
+        let sum: f64 = [9, 10, 2499].iter().map(|&id: &usize| normalizer.logw(logits[id]).exp()).sum();
+        assert!((eos(&[2499, 9, 10]) - sum.ln()).abs() < 1e-13);
+    }
+
+    #[test]
+    fn bad_rows_are_told_by_their_lowest_bad_id() {
+        let mut row = logits(100);
+        row[50] = f32::NEG_INFINITY;
+        assert!(Normalizer::of(&row, 1.0).is_ok());
+        row[99] = f32::NAN;
+        assert_eq!(Normalizer::of(&row, 1.0), Err(RowError::NonFinite { id: 99 }));
+        row[31] = f32::INFINITY;
+        assert_eq!(Normalizer::of(&row, 1.0), Err(RowError::NonFinite { id: 31 }));
+        assert_eq!(Normalizer::of(&[f32::NEG_INFINITY; 40], 1.0), Err(RowError::EmptySupport));
+        assert_eq!(Normalizer::of(&[], 1.0), Err(RowError::EmptySupport));
+    }
+
+    #[test]
+    fn all_simd_levels_agree_bit_for_bit() {
+        for len in [1, 31, 33, 1000, 1024, 5000] {
+            let logits = logits(len);
+            assert_eq!(simd::run(Survey(&logits)), Survey(&logits).run());
+            let kernel = || LogZ { logits: &logits, inverse_temperature: 1.25, shift: 20.0 };
+            assert_eq!(simd::run(kernel()).to_bits(), kernel().run().to_bits());
+        }
+    }
+}
