@@ -17,15 +17,17 @@
 //!
 //! The way of a pattern: `syntax` (pattern to syntax tree, or an error that names the construct),
 //! `nfa` (tree to automaton over bytes), `subset` (determinisation, with `look` deciding the
-//! zero-width assertions), `minimize` (trim, partition refinement, canonical numbering).
+//! zero-width assertions), `minimize` (trim, merging in `finite`, refinement of a `partition`, canonical numbering).
 
 mod alphabet;
 mod dfa;
 mod error;
+mod finite;
 mod limits;
 mod look;
 mod minimize;
 mod nfa;
+mod partition;
 mod product;
 mod strings;
 mod subset;

@@ -116,6 +116,11 @@ impl Condition {
     /// No condition at all.
     pub(crate) const NONE: Self = Self { forbidden: 0, promise: Promise::Nothing, at: 0 };
 
+    /// The condition as a number of its own.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.at) << 16 | (self.promise as u32) << 8 | u32::from(self.forbidden)
+    }
+
     /// This condition and what `look` asks of the text after a position; `None` if it cannot hold.
     pub(crate) fn with(mut self, look: Look, before: Before) -> Option<Self> {
         if let Some(holds) = unicode_relation(look) {

@@ -1,17 +1,21 @@
 //! From any deterministic automaton to the minimal live one.
 //!
-//! Three passes, all iterative:
+//! Four passes, all iterative:
 //! 1. **Trim.** A state is co-accessible if it is final or has an arc to a co-accessible state. One
 //!    walk of the reversed arcs from the final states finds them all in O(arcs).
-//! 2. **Refine.** Hopcroft's algorithm in the form for partial transition functions of Valmari and
+//! 2. **Merge.** Among states that reach no cycle, equal ones are found bottom-up by hashing, in
+//!    O(arcs); a finite language is minimal after this.
+//! 3. **Refine.** Hopcroft's algorithm in the form for partial transition functions of Valmari and
 //!    Lehtinen (STACS 2008), O(arcs log states): blocks of states and bundles of arcs refine each
 //!    other until all states of a block have arcs into the same blocks under the same symbols.
-//! 3. **Number.** States breadth-first in byte order, bytes by equal columns.
+//! 4. **Number.** States breadth-first in byte order, bytes by equal columns.
 
 use crate::alphabet::Alphabet;
 use crate::dfa::{DEAD, Dfa};
 use crate::error::RegexError;
+use crate::finite;
 use crate::limits::Budget;
+use crate::partition::Partition;
 
 /// A transition of a draft.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +25,9 @@ pub(crate) struct Arc {
     pub(crate) to: u32,
 }
 
-/// Bytes that trimming and refining hold for an arc, and for a state, beside the draft itself.
+/// Bytes that the passes hold for an arc, and for a state, beside the draft itself.
 const WORK_PER_ARC: usize = 7 * size_of::<u32>();
-const WORK_PER_STATE: usize = 10 * size_of::<u32>();
+const WORK_PER_STATE: usize = 16 * size_of::<u32>();
 
 /// A deterministic automaton under construction. State 0 is the start, every state is reachable
 /// from it, and a state has at most one arc for a symbol.
@@ -67,7 +71,9 @@ impl Draft {
         budget.charge(self.arcs.len() * WORK_PER_ARC + self.finals.len() * WORK_PER_STATE)?;
         self.trim()?;
         budget.check_time()?;
-        let blocks = self.refine(budget)?;
+        let is_minimal = self.merge_finite(budget)?;
+        let blocks =
+            if is_minimal { Partition::new(self.finals.len(), |state| state) } else { self.refine(budget)? };
         self.number(&blocks, budget)
     }
 
@@ -89,24 +95,39 @@ impl Draft {
         if !live[0] {
             return Err(RegexError::empty_language("no text is accepted"));
         }
+        self.retain(&live);
+        Ok(())
+    }
+
+    /// Keeps the states that are flagged, and the arcs between them.
+    fn retain(&mut self, keep: &[bool]) {
         let mut number = 0;
-        let numbers: Vec<u32> = live
+        let numbers: Vec<u32> = keep
             .iter()
-            .map(|&live| {
+            .map(|&keep| {
                 let own = number;
-                number += u32::from(live);
+                number += u32::from(keep);
                 own
             })
             .collect();
         self.arcs.retain_mut(|arc| {
-            let keep = live[arc.from as usize] && live[arc.to as usize];
+            let kept = keep[arc.from as usize] && keep[arc.to as usize];
             arc.from = numbers[arc.from as usize];
             arc.to = numbers[arc.to as usize];
-            keep
+            kept
         });
-        let mut live = live.iter();
-        self.finals.retain(|_| *live.next().expect("one flag a state"));
-        Ok(())
+        let mut keep = keep.iter();
+        self.finals.retain(|_| *keep.next().expect("one flag a state"));
+    }
+
+    /// Merges equal states among those with finitely many texts left; whether these are all.
+    fn merge_finite(&mut self, budget: &mut Budget) -> Result<bool, RegexError> {
+        let merged = finite::merge(&self.finals, &mut self.arcs, budget)?;
+        // The start stays: what it reaches without a cycle has shorter texts left.
+        let keep: Vec<bool> =
+            merged.twins.iter().enumerate().map(|(state, &twin)| twin as usize == state).collect();
+        self.retain(&keep);
+        Ok(merged.is_all)
     }
 
     /// Which states accept the same suffixes. All states are live.
@@ -128,15 +149,15 @@ impl Draft {
         let mut next_block = 1;
         let mut next_bundle = 0;
         while next_bundle < bundles.len() {
-            for index in bundles.range(next_bundle) {
+            for &arc in bundles.elements(next_bundle) {
                 budget.step()?;
-                blocks.mark(self.arcs[bundles.elements[index] as usize].from);
+                blocks.mark(self.arcs[arc as usize].from);
             }
             blocks.split();
             next_bundle += 1;
             while next_block < blocks.len() {
-                for index in blocks.range(next_block) {
-                    for &arc in incoming.of(blocks.elements[index]) {
+                for &state in blocks.elements(next_block) {
+                    for &arc in incoming.of(state) {
                         budget.step()?;
                         bundles.mark(arc);
                     }
@@ -152,11 +173,11 @@ impl Draft {
     fn number(mut self, blocks: &Partition, budget: &mut Budget) -> Result<Dfa, RegexError> {
         // One arc a block and symbol is enough: those of the block's first state.
         let n_blocks = blocks.len();
-        let first = |block: u32| blocks.elements[blocks.range(block as usize).start];
-        self.arcs.retain(|arc| first(blocks.block[arc.from as usize]) == arc.from);
+        let first = |block: u32| blocks.elements(block as usize)[0];
+        self.arcs.retain(|arc| first(blocks.block(arc.from)) == arc.from);
         for arc in &mut self.arcs {
-            arc.from = blocks.block[arc.from as usize];
-            arc.to = blocks.block[arc.to as usize];
+            arc.from = blocks.block(arc.from);
+            arc.to = blocks.block(arc.to);
         }
 
         // Bytes whose columns are equal become one class.
@@ -181,7 +202,7 @@ impl Draft {
         }
         budget.check_time()?;
 
-        let mut order = vec![blocks.block[0]];
+        let mut order = vec![blocks.block(0)];
         let mut numbers = vec![DEAD; n_blocks];
         numbers[order[0] as usize] = 0;
         let mut table = Vec::with_capacity(cells);
@@ -218,14 +239,14 @@ impl PartialEq for Column<'_> {
 }
 
 /// The arcs into each state, as indices.
-struct Incoming {
+pub(crate) struct Incoming {
     arcs: Vec<u32>,
     /// `arcs[begin[s]..begin[s + 1]]` lead into state `s`.
     begin: Vec<u32>,
 }
 
 impl Incoming {
-    fn new(arcs: &[Arc], n_states: usize) -> Self {
+    pub(crate) fn new(arcs: &[Arc], n_states: usize) -> Self {
         let mut begin = vec![0u32; n_states + 2];
         for arc in arcs {
             begin[arc.to as usize + 2] += 1;
@@ -243,105 +264,9 @@ impl Incoming {
         Self { arcs: sorted, begin }
     }
 
-    fn of(&self, state: u32) -> &[u32] {
+    /// The arcs into `state`.
+    pub(crate) fn of(&self, state: u32) -> &[u32] {
         let state = state as usize;
         &self.arcs[self.begin[state] as usize..self.begin[state + 1] as usize]
-    }
-}
-
-/// A partition of `0..n` that is refined by marking elements and splitting the marked ones off.
-struct Partition {
-    /// The elements, those of a block side by side, marked ones first.
-    elements: Vec<u32>,
-    /// Where each element stands in `elements`.
-    place: Vec<u32>,
-    /// The block of each element.
-    block: Vec<u32>,
-    begin: Vec<u32>,
-    end: Vec<u32>,
-    /// How many elements of each block are marked.
-    marked: Vec<u32>,
-    /// The blocks with marked elements.
-    touched: Vec<u32>,
-}
-
-impl Partition {
-    /// Blocks of equal keys; the keys must not fall from one element to the next.
-    fn new<K: PartialEq>(n: usize, key: impl Fn(usize) -> K) -> Self {
-        let elements: Vec<u32> = (0..n as u32).collect();
-        let mut partition = Self {
-            place: elements.clone(),
-            elements,
-            block: vec![0; n],
-            begin: Vec::new(),
-            end: Vec::new(),
-            marked: Vec::new(),
-            touched: Vec::new(),
-        };
-        for index in 0..n {
-            if index == 0 || key(index) != key(index - 1) {
-                partition.push(index as u32, index as u32);
-            }
-            let last = partition.len() - 1;
-            partition.end[last] = index as u32 + 1;
-            partition.block[index] = last as u32;
-        }
-        partition
-    }
-
-    fn len(&self) -> usize {
-        self.begin.len()
-    }
-
-    fn range(&self, block: usize) -> std::ops::Range<usize> {
-        self.begin[block] as usize..self.end[block] as usize
-    }
-
-    fn push(&mut self, begin: u32, end: u32) {
-        self.begin.push(begin);
-        self.end.push(end);
-        self.marked.push(0);
-    }
-
-    fn mark(&mut self, element: u32) {
-        let block = self.block[element as usize] as usize;
-        let place = self.place[element as usize];
-        let free = self.begin[block] + self.marked[block];
-        if place < free {
-            return; // marked before
-        }
-        let other = self.elements[free as usize];
-        self.elements.swap(place as usize, free as usize);
-        self.place[other as usize] = place;
-        self.place[element as usize] = free;
-        if self.marked[block] == 0 {
-            self.touched.push(block as u32);
-        }
-        self.marked[block] += 1;
-    }
-
-    /// Splits each block that is marked in part. The smaller side becomes the new block, which
-    /// keeps the whole refinement at O(n log n).
-    fn split(&mut self) {
-        while let Some(block) = self.touched.pop() {
-            let block = block as usize;
-            let (begin, end) = (self.begin[block], self.end[block]);
-            let middle = begin + std::mem::take(&mut self.marked[block]);
-            if middle == end {
-                continue;
-            }
-            let new = self.len() as u32;
-            let (new_begin, new_end) = if middle - begin <= end - middle {
-                self.begin[block] = middle;
-                (begin, middle)
-            } else {
-                self.end[block] = middle;
-                (middle, end)
-            };
-            self.push(new_begin, new_end);
-            for &element in &self.elements[new_begin as usize..new_end as usize] {
-                self.block[element as usize] = new;
-            }
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! is accepted exactly if some thread matches with nothing left to keep.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use crate::error::RegexError;
@@ -14,10 +15,17 @@ use crate::minimize::{Arc, Draft};
 use crate::nfa::{Nfa, State};
 
 /// A state of the nondeterministic automaton and what it owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thread {
     state: u32,
     condition: Condition,
+}
+
+impl Hash for Thread {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        // One word, not one call a field: hashing subsets is much of the work.
+        hasher.write_u64(u64::from(self.state) << 32 | u64::from(self.condition.bits()));
+    }
 }
 
 /// What identifies a deterministic state.

@@ -198,3 +198,72 @@ impl KvStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 1, head_dim: 16 };
+
+    fn pages(kv: &KvStore, sequence: &Sequence) -> Vec<PageId> {
+        let mut pages = Vec::new();
+        kv.list(sequence, &mut pages);
+        pages
+    }
+
+    #[test]
+    fn native_kv_a_writer_copies_a_shared_page_and_keeps_its_own() {
+        let mut kv = KvStore::new(SHAPE);
+        let mut a = Sequence::EMPTY;
+        kv.extend(&mut a, 20);
+        let shared = pages(&kv, &a);
+        kv.head_mut(shared[1], 1, 0).1[3].0[5] = 7.0;
+        let mut b = kv.fork(&a);
+        assert_eq!((pages(&kv, &b), kv.bytes()), (shared.clone(), 2 * SHAPE.page_bytes()));
+        kv.extend(&mut b, 1);
+        let copied = pages(&kv, &b);
+        assert_eq!(copied[0], shared[0]);
+        assert_ne!(copied[1], shared[1]);
+        assert_eq!(kv.head(copied[1], 1, 0).1[3].0[5].to_bits(), 7.0_f32.to_bits());
+        // Now each has its page to itself.
+        kv.extend(&mut a, 1);
+        kv.extend(&mut b, 1);
+        assert_eq!((pages(&kv, &a), pages(&kv, &b)), (shared, copied));
+        kv.release(a);
+        kv.release(b);
+        assert_eq!(kv.bytes(), 0);
+    }
+
+    #[test]
+    fn native_kv_a_page_with_others_behind_it_is_not_written() {
+        let mut kv = KvStore::new(SHAPE);
+        let mut a = Sequence::EMPTY;
+        kv.extend(&mut a, 40);
+        let mut b = kv.fork(&a);
+        kv.truncate(&mut b, 20);
+        let shared = pages(&kv, &a);
+        assert_eq!(pages(&kv, &b), shared[..2]);
+        kv.extend(&mut b, 20);
+        assert_eq!(pages(&kv, &b)[0], shared[0]);
+        assert!(pages(&kv, &b)[1..].iter().all(|page| !shared.contains(page)));
+        kv.release(a);
+        assert_eq!(kv.bytes(), 3 * SHAPE.page_bytes(), "the copy stands alone but for the first page");
+        kv.release(b);
+        assert_eq!(kv.bytes(), 0);
+    }
+
+    #[test]
+    fn native_kv_the_longest_sequences_are_freed_and_their_places_reused() {
+        let mut kv = KvStore::new(KvShape { layers: 1, kv_heads: 1, head_dim: 16 });
+        for _ in 0..2 {
+            let mut a = Sequence::EMPTY;
+            kv.extend(&mut a, 20_000 * PAGE);
+            let b = kv.fork(&a);
+            kv.truncate(&mut a, 5);
+            kv.release(b);
+            assert_eq!((pages(&kv, &a).len(), kv.bytes()), (1, kv.shape.page_bytes()));
+            kv.release(a);
+        }
+        assert_eq!(kv.pages.len(), 20_000);
+    }
+}

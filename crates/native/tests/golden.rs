@@ -1,5 +1,6 @@
 //! The default model against logits that an independent implementation computed in f32 on the
 //! dequantised weights.
+#![allow(clippy::unwrap_used)] // helpers of tests, where a panic is the report
 
 mod support;
 

@@ -11,11 +11,13 @@ use serde::Deserialize;
 static MODEL: LazyLock<Gguf> = LazyLock::new(|| {
     let path = model_path();
     assert!(path.is_file(), "{} is missing: run `make model`", path.display());
-    Gguf::open(&path).unwrap()
+    Gguf::open(&path).expect("the model file opens")
 });
 
-static TOKENIZER: LazyLock<Tokenizer> =
-    LazyLock::new(|| Tokenizer::new(tokenizer_spec(&MODEL).unwrap()).unwrap());
+static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+    let spec = tokenizer_spec(&MODEL).expect("the file describes a tokenizer");
+    Tokenizer::new(spec).expect("a supported tokenizer")
+});
 
 fn model_path() -> PathBuf {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -27,7 +29,8 @@ fn model_path() -> PathBuf {
 
 fn golden<T: for<'de> Deserialize<'de>>(name: &str) -> T {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    let bytes = std::fs::read(path).expect("testdata is in the repository");
+    serde_json::from_slice(&bytes).expect("testdata is as this test reads it")
 }
 
 fn ids(ids: &[TokenId]) -> Vec<u32> {

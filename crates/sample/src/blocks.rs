@@ -110,9 +110,9 @@ fn max(log_weights: &[f64]) -> f64 {
     lanes.iter().chain(rest).fold(f64::NEG_INFINITY, |max, &w| if w > max { w } else { max })
 }
 
-/// Writes `exp(w − shift)` of every entry.
+/// Writes the mass `exp(w − shift)` of every entry.
 #[inline(always)]
-pub(crate) fn exps(log_weights: &[f64], shift: f64, out: &mut [f64]) {
+pub(crate) fn masses(log_weights: &[f64], shift: f64, out: &mut [f64]) {
     for (out, &w) in out.iter_mut().zip(log_weights) {
         *out = mass_lane(w - shift);
     }
@@ -175,7 +175,7 @@ impl<S: Source> Kernel for LogTotal<'_, S> {
         let mut sum = 0.0;
         while let Some(block) = self.0.next(&mut cursor, &mut scratch) {
             let terms = &mut terms[..block.log_weights.len()];
-            exps(block.log_weights, peak.log_weight, terms);
+            masses(block.log_weights, peak.log_weight, terms);
             sum += block_sum(block.positions, terms);
         }
         log_of(peak.log_weight, sum)

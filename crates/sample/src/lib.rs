@@ -17,6 +17,7 @@ mod eos;
 pub mod math;
 mod normalizer;
 mod order;
+mod race;
 mod rng;
 mod simd;
 mod token;

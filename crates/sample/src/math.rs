@@ -5,9 +5,9 @@
 //! written as such. Both stay within one unit in the last place, subnormal numbers included.
 //!
 //! - `exp x = 2^n · (1 + r + r² q(r))` with `n = round(x / ln 2)`, `r = x − n ln 2`, and `q` of
-//!   degree 9 through the Chebyshev nodes of `|r| ≤ ½ ln 2`.
+//!   degree 9 with the smallest error relative to `e^r` over `|r| ≤ ½ ln 2`.
 //! - `ln x = k ln 2 + f − s (f − R)` with `x = 2^k (1 + f)`, `√½ ≤ 1 + f < √2`, `s = f / (2 + f)`,
-//!   and `R = 2 s²/3 + 2 s⁴/5 + …`, the tail of `2 atanh(s)/s`, through Chebyshev nodes likewise.
+//!   and `R = 2 s²/3 + 2 s⁴/5 + …`, the tail of `2 atanh(s)/s`, cut to degree 7 in `s²` through Chebyshev nodes.
 
 use crate::blocks;
 use crate::draw::Weights;
@@ -71,16 +71,16 @@ const EXP_OVERFLOW: f64 = 710.0;
 /// Above it 2^n is a normal number, and so is its product with [`exp_parts`]'s `y`.
 const MASS_ZERO: f64 = -708.0;
 const EXP_Q: [f64; 10] = [
-    0.500_000_000_000_000_1,
-    0.166_666_666_666_666_69,
-    0.041_666_666_666_624_13,
-    0.008_333_333_333_330_062,
-    0.001_388_888_891_721_457_8,
-    0.000_198_412_698_630_542_8,
-    2.480_152_129_461_859e-5,
-    2.755_726_845_896_983e-6,
-    2.762_008_908_078_201_4e-7,
-    2.510_038_598_411_846_3e-8,
+    0.5,
+    0.166_666_666_666_664_33,
+    0.041_666_666_666_603_9,
+    0.008_333_333_333_500_182,
+    0.001_388_888_892_681_907_4,
+    0.000_198_412_694_659_707_57,
+    2.480_150_865_452_707e-5,
+    2.755_764_103_226_595_6e-6,
+    2.762_519_785_516_622_7e-7,
+    2.497_834_355_986_683_5e-8,
 ];
 
 /// `x` as `2^n · y` with `√½ ≤ y ≤ √2` up to rounding: `y`, and a number whose low bits are `n` in

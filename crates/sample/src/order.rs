@@ -1,19 +1,20 @@
 //! Tokens in random order without replacement.
 //!
 //! Sorting by descending `w_i + g_i` with Gumbel noise `g_i` draws without replacement with
-//! probabilities proportional to `exp w_i` (Yellott 1977; Kool et al. 2019). Scores are computed in
-//! one pass; the order is found piece by piece, each piece twice the one before, by one scan that
-//! keeps the best of what has not been handed out, so nothing sorts the whole row unless all of it
-//! is asked for.
+//! probabilities proportional to `exp w_i` (Yellott 1977; Kool et al. 2019). The order is found
+//! piece by piece. The first few entries cost one pass that scores only who can be among them; who
+//! goes on past them has every entry scored once, and then one scan a piece, each piece twice the
+//! one before. Nothing sorts the whole row unless all of it is asked for.
 
 use std::cmp::Ordering;
 
-use crate::blocks::{BLOCK, Source};
-use crate::draw::{self, Weights};
+use crate::blocks::{self, BLOCK, Block, Source};
+use crate::draw::Weights;
+use crate::race::{self, Bar, Podium};
 use crate::rng::{self, DrawKey};
 use crate::simd::{self, Kernel};
 
-/// Entries found by the first scan.
+/// Entries of the first piece.
 const FIRST_PIECE: usize = 16;
 
 /// The live entries of a row by descending log-weight plus Gumbel noise, ties to the lower index:
@@ -23,13 +24,28 @@ const FIRST_PIECE: usize = 16;
 /// draw of the same row and key.
 #[derive(Clone, Debug)]
 pub struct GumbelOrder {
-    /// By index; `-inf` for entries that are not live.
+    row: Row,
+    /// By index; empty as long as the first piece lasts.
     scores: Vec<f64>,
-    /// The piece being handed out, in reverse order.
+    /// What is left of the current piece, in reverse order.
     piece: Vec<Entry>,
+    /// The length of the current piece and its last entry.
     piece_len: usize,
-    /// The last entry of the last piece.
     last: Option<Entry>,
+}
+
+/// A copy of what the order is made from.
+#[derive(Clone, Debug)]
+struct Row {
+    positions: Option<Vec<u32>>,
+    log_weights: Vec<f64>,
+    key: DrawKey,
+}
+
+impl Row {
+    fn weights(&self) -> Weights<'_> {
+        Weights { positions: self.positions.as_deref(), log_weights: &self.log_weights }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,10 +55,14 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(score: f64, index: usize) -> Self {
+        // Adding 0 makes −0 the 0 that it equals, for the total order.
+        Self { score: score + 0.0, index }
+    }
+
     /// Less is earlier.
     fn order(&self, other: &Self) -> Ordering {
-        let descending = other.score.partial_cmp(&self.score).expect("scores of live entries are numbers");
-        descending.then(self.index.cmp(&other.index))
+        other.score.total_cmp(&self.score).then(self.index.cmp(&other.index))
     }
 }
 
@@ -50,40 +70,41 @@ impl GumbelOrder {
     /// The order that `key` gives the live entries of `weights`.
     #[must_use]
     pub fn new(weights: Weights<'_>, key: &DrawKey) -> Self {
-        Self {
-            scores: simd::run(Scores { weights, key }),
-            piece: Vec::new(),
-            piece_len: FIRST_PIECE,
-            last: None,
-        }
+        let row = Row {
+            positions: weights.positions.map(<[u32]>::to_vec),
+            log_weights: weights.log_weights.to_vec(),
+            key: *key,
+        };
+        let mut order =
+            Self { row, scores: Vec::new(), piece: Vec::new(), piece_len: FIRST_PIECE, last: None };
+        order.start(simd::run(FirstPiece { weights, key }));
+        order
     }
 
-    /// Finds the next piece.
+    /// Finds the piece after the current one.
     fn refill(&mut self) {
-        let wanted = self.piece_len;
-        // Nothing at or below the bar can be in the piece any more.
-        let mut bar = f64::NEG_INFINITY;
-        let ceiling = self.last.map_or(f64::INFINITY, |last| last.score);
+        let Some(last) = self.last else { return };
+        if self.scores.is_empty() {
+            self.scores = simd::run(Scores { weights: self.row.weights(), key: &self.row.key });
+        }
+        self.piece_len *= 2;
+        let mut best = Best::new(self.piece_len);
         for (index, &score) in self.scores.iter().enumerate() {
-            if score <= bar || score > ceiling {
-                continue;
-            }
-            let entry = Entry { score, index };
-            if self.last.is_some_and(|last| entry.order(&last).is_le()) {
-                continue;
-            }
-            self.piece.push(entry);
-            if self.piece.len() == 2 * wanted {
-                let (_, worst, _) = self.piece.select_nth_unstable_by(wanted - 1, Entry::order);
-                bar = worst.score;
-                self.piece.truncate(wanted);
+            if score <= last.score && score > best.score {
+                let entry = Entry::new(score, index);
+                if entry.order(&last).is_gt() {
+                    best.take(entry);
+                }
             }
         }
-        self.piece.sort_unstable_by(Entry::order);
-        self.piece.truncate(wanted);
-        self.last = self.piece.last().copied().or(self.last);
+        self.start(best);
+    }
+
+    /// Makes `best` the current piece.
+    fn start(&mut self, best: Best) {
+        self.piece = best.sorted();
+        self.last = self.piece.last().copied();
         self.piece.reverse();
-        self.piece_len = 2 * wanted;
     }
 }
 
@@ -98,6 +119,78 @@ impl Iterator for GumbelOrder {
     }
 }
 
+/// The first `len` of the entries offered in ascending index.
+struct Best {
+    len: usize,
+    /// At most twice as many as wanted, so that a cut is paid by as many entries as it keeps.
+    entries: Vec<Entry>,
+    /// The score that an entry must exceed.
+    score: f64,
+}
+
+impl Best {
+    fn new(len: usize) -> Self {
+        Self { len, entries: Vec::new(), score: f64::NEG_INFINITY }
+    }
+
+    /// Takes an entry above the score; whether that raised the score.
+    fn take(&mut self, entry: Entry) -> bool {
+        self.entries.push(entry);
+        let full = self.entries.len() == 2 * self.len;
+        if full {
+            let (_, worst, _) = self.entries.select_nth_unstable_by(self.len - 1, Entry::order);
+            self.score = worst.score;
+            self.entries.truncate(self.len);
+        }
+        full
+    }
+
+    fn sorted(mut self) -> Vec<Entry> {
+        self.entries.sort_unstable_by(Entry::order);
+        self.entries.truncate(self.len);
+        self.entries
+    }
+}
+
+struct FirstPiece<'a> {
+    weights: Weights<'a>,
+    key: &'a DrawKey,
+}
+
+impl Kernel for FirstPiece<'_> {
+    type Output = Best;
+
+    #[inline(always)]
+    fn run(self) -> Best {
+        let best = Best::new(FIRST_PIECE);
+        let Some(peak) = blocks::peak(&self.weights) else { return best };
+        let mut leaders = Leaders { best, bar: Bar::new(peak.log_weight) };
+        race::run(&self.weights, self.key, peak, &mut leaders);
+        leaders.best
+    }
+}
+
+/// The best entries of a race.
+struct Leaders {
+    best: Best,
+    bar: Bar,
+}
+
+impl Podium for Leaders {
+    #[inline(always)]
+    fn bar(&self) -> &Bar {
+        &self.bar
+    }
+
+    #[inline(always)]
+    fn challenge(&mut self, block: &Block<'_>, i: usize, score: f64) {
+        if score > self.best.score && self.best.take(Entry::new(score, block.first + i)) {
+            self.bar.raise(self.best.score);
+        }
+    }
+}
+
+/// The score of every entry, by index; `-inf` for those that are not live.
 struct Scores<'a> {
     weights: Weights<'a>,
     key: &'a DrawKey,
@@ -115,7 +208,7 @@ impl Kernel for Scores<'_> {
         let mut cursor = 0;
         while let Some(block) = weights.next(&mut cursor, &mut scratch) {
             let len = block.log_weights.len();
-            let bits = draw::block_bits(block.positions, len, key, &mut bits);
+            let bits = race::block_bits(block.positions, len, key, &mut bits);
             let scores = &mut scores[block.first..block.first + len];
             for ((score, &w), &bits) in scores.iter_mut().zip(block.log_weights).zip(bits) {
                 *score = w + rng::gumbel_lane(bits);
@@ -162,6 +255,20 @@ mod tests {
             prop_assert_eq!(&order, &sorted);
             let pick = draw(weights, DrawMethod::GumbelMax, &key(step));
             prop_assert_eq!(pick.map(|pick| pick.index), order.first().copied());
+        }
+    }
+
+    #[test]
+    fn all_simd_levels_agree_bit_for_bit() {
+        for step in 0..50 {
+            let noise = DrawKey::new(ProblemKey::new(6, 1), 0, step, 0);
+            let log_weights: Vec<f64> = (0..100 * step).map(|i| 2.0 * noise.gumbel(i)).collect();
+            let weights = Weights::dense(&log_weights);
+            let key = &key(step);
+            let bits = |scores: Vec<f64>| scores.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+            assert_eq!(bits(simd::run(Scores { weights, key })), bits(Scores { weights, key }.run()));
+            let first = FirstPiece { weights, key }.run().sorted();
+            assert_eq!(simd::run(FirstPiece { weights, key }).sorted(), first);
         }
     }
 

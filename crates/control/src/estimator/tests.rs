@@ -14,8 +14,7 @@ struct Case {
 const A: Case = Case { p: [0.6, 0.2, 0.1, 0.05, 0.05], accept: [false, true, false, true, false] };
 const B: Case = Case { p: [0.2; 5], accept: [true, false, true, false, false] };
 const C: Case = Case { p: [0.8, 0.1, 0.05, 0.025, 0.025], accept: [true, false, false, true, false] };
-const D: Case =
-    Case { p: [0.5, 0.25, 0.125, 0.0625, 0.0625], accept: [false, false, false, false, true] };
+const D: Case = Case { p: [0.5, 0.25, 0.125, 0.0625, 0.0625], accept: [false, false, false, false, true] };
 
 /// Moments of a walk over every order of its candidates.
 #[derive(Default)]
@@ -115,11 +114,7 @@ fn assert_cell(
     let actual = moments.square - mean * mean;
     assert!((actual - variance).abs() <= 0.5e-6 + 1e-12, "variance {actual}, table {variance}");
     if let Some(calls) = calls {
-        assert!(
-            (moments.calls - calls).abs() <= 0.5e-4 + 1e-12,
-            "{} calls, table {calls}",
-            moments.calls
-        );
+        assert!((moments.calls - calls).abs() <= 0.5e-4 + 1e-12, "{} calls, table {calls}", moments.calls);
     }
 }
 
@@ -274,8 +269,7 @@ fn samplers_10_the_improper_walk_takes_the_first_accepted() {
 #[test]
 fn unprobed_mass_keeps_its_digits_down_a_steep_row() {
     // Halving masses: before candidate i, 2^-i is left.
-    let log_weights: Vec<f64> =
-        (1..=60).map(|i| f64::from(-i.min(59)) * std::f64::consts::LN_2).collect();
+    let log_weights: Vec<f64> = (1..=60).map(|i| f64::from(-i.min(59)) * std::f64::consts::LN_2).collect();
     let log_z = math::log_sum_exp(&log_weights);
     for i in 0..58 {
         let start = RecursiveWalk::new(2, None, &log_weights, log_z);

@@ -23,7 +23,7 @@ pub(super) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
         p = s.fma(p, r, s.splat(c));
     }
     let power = s.add_u(s.shl::<23>(s.bits(shifted)), s.splat_u(0x3f80_0000));
-    s.mul(p, s.from_bits(power))
+    s.mul(p, s.float(power))
 }
 
 /// Adds the squares of every row's lanes: the first half of a root-mean-square norm.

@@ -126,6 +126,7 @@ pub(super) fn product<S: Simd, const P: usize>(
 }
 
 /// `R` rows by `P` panels, all accumulators in registers.
+#[allow(clippy::needless_range_loop)] // indices that the compiler unrolls, over several arrays at once
 #[inline(always)]
 fn product_tile<S: Simd, const R: usize, const P: usize>(
     s: S,

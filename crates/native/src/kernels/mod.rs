@@ -17,6 +17,8 @@ mod columns;
 mod elementwise;
 mod matmul;
 mod simd;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use attention::{Attend, Query};
 pub(crate) use columns::ColumnsMut;

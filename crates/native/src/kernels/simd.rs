@@ -67,7 +67,7 @@ pub(crate) trait Simd: Copy {
     /// The words as signed integers, converted.
     fn to_f32(self, x: Self::U) -> Self::F;
     fn bits(self, x: Self::F) -> Self::U;
-    fn from_bits(self, x: Self::U) -> Self::F;
+    fn float(self, x: Self::U) -> Self::F;
 }
 
 /// Plain Rust, for every processor.
@@ -170,7 +170,7 @@ impl Simd for Portable {
         lanes!(i => x[i].to_bits())
     }
     #[inline(always)]
-    fn from_bits(self, x: Self::U) -> Self::F {
+    fn float(self, x: Self::U) -> Self::F {
         lanes!(i => f32::from_bits(x[i]))
     }
 }
@@ -309,7 +309,7 @@ mod x86 {
             both!(_mm256_castps_si256(x))
         }
         #[inline(always)]
-        fn from_bits(self, x: Self::U) -> Self::F {
+        fn float(self, x: Self::U) -> Self::F {
             both!(_mm256_castsi256_ps(x))
         }
     }

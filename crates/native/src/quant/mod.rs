@@ -178,8 +178,8 @@ fn scale(bytes: [u8; 2]) -> Result<u32, PackError> {
 fn half_to_f32<S: Simd>(s: S, words: S::U) -> S::F {
     // Exponent and mantissa move to their places in an f32, whose exponent is then 112 too small;
     // the product with 2^112 is exact, for subnormal halves too.
-    let magnitude = s.from_bits(s.shl::<13>(s.and(words, s.splat_u(0x7fff))));
+    let magnitude = s.float(s.shl::<13>(s.and(words, s.splat_u(0x7fff))));
     let magnitude = s.mul(magnitude, s.splat(f32::from_bits((127 + 112) << 23)));
     let sign = s.shl::<16>(s.and(words, s.splat_u(0x8000)));
-    s.from_bits(s.or(s.bits(magnitude), sign))
+    s.float(s.or(s.bits(magnitude), sign))
 }

@@ -10,7 +10,7 @@ use lockstep_native::gguf::Gguf;
 use lockstep_native::{NativeModel, NativeOptions};
 
 /// The default model, from `LOCKSTEP_MODEL` or the cache that `make model` fills.
-pub fn default_model(threads: usize) -> NativeModel {
+pub(crate) fn default_model(threads: usize) -> NativeModel {
     let path = env::var_os("LOCKSTEP_MODEL").map_or_else(cached, PathBuf::from);
     assert!(path.exists(), "{} is missing: run `make model`", path.display());
     let gguf = Gguf::open(&path).unwrap();
@@ -26,26 +26,26 @@ fn cached() -> PathBuf {
 }
 
 /// Keeps all rows.
-pub struct Rows {
-    pub vocab: usize,
-    pub tile_rows: usize,
-    pub data: Vec<f32>,
+pub(crate) struct Rows {
+    pub(crate) vocab: usize,
+    pub(crate) tile_rows: usize,
+    pub(crate) data: Vec<f32>,
 }
 
 impl Rows {
-    pub fn new(model: &NativeModel) -> Self {
+    pub(crate) fn new(model: &NativeModel) -> Self {
         Self { vocab: model.capabilities().vocab_size, tile_rows: 64, data: Vec::new() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.data.len() / self.vocab
     }
 
-    pub fn row(&self, index: usize) -> &[f32] {
+    pub(crate) fn row(&self, index: usize) -> &[f32] {
         &self.data[index * self.vocab..(index + 1) * self.vocab]
     }
 
-    pub fn bits(&self) -> Vec<u32> {
+    pub(crate) fn bits(&self) -> Vec<u32> {
         self.data.iter().map(|x| x.to_bits()).collect()
     }
 }
@@ -63,12 +63,12 @@ impl LogitsSink for Rows {
     }
 }
 
-pub fn tokens(ids: &[u32]) -> Vec<TokenId> {
+pub(crate) fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
 }
 
 /// Appends `ids` to a sequence, `chunk` tokens a forward, and returns the rows of all positions.
-pub fn feed(model: &mut NativeModel, seq: SeqId, ids: &[u32], chunk: usize) -> Rows {
+pub(crate) fn feed(model: &mut NativeModel, seq: SeqId, ids: &[u32], chunk: usize) -> Rows {
     let mut rows = Rows::new(model);
     for part in tokens(ids).chunks(chunk) {
         model.forward(&[BatchItem { seq, tokens: part, wanted: Wanted::All }], &mut rows).unwrap();

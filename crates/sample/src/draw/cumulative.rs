@@ -78,7 +78,7 @@ impl Parts {
             let cursor = next;
             let Some(block) = source.next(&mut next, &mut scratch) else { break };
             let terms = &mut terms[..block.log_weights.len()];
-            blocks::exps(block.log_weights, peak.log_weight, terms);
+            blocks::masses(block.log_weights, peak.log_weight, terms);
             sum += blocks::block_sum(block.positions, terms);
             let mut start = 0;
             while start < terms.len() {
@@ -124,7 +124,7 @@ impl Parts {
         let block = source.next(&mut cursor, &mut scratch).expect("the part was cut from this block");
         let log_weights = &block.log_weights[part.start..part.end];
         let terms = &mut terms[..log_weights.len()];
-        blocks::exps(log_weights, self.peak.log_weight, terms);
+        blocks::masses(log_weights, self.peak.log_weight, terms);
         let mut found = 0;
         let mut sum = 0.0;
         for (i, &term) in terms.iter().enumerate() {

@@ -21,7 +21,6 @@ use crate::blocks;
 use crate::rng::DrawKey;
 use crate::simd;
 
-pub(crate) use gumbel::block_bits;
 pub use row::{Drawn, RowDraw, draw_row, draw_rows};
 
 /// How a draw turns uniform numbers into a choice. All methods follow one law.

@@ -16,7 +16,7 @@ use crate::rng::DrawKey;
 use crate::token::TokenId;
 
 /// A mask with fewer live ids than one in this many is drawn from as a list.
-const LIST_BELOW: usize = 8;
+const LIST_BELOW: usize = 4;
 
 /// One row of the draw pass.
 #[derive(Clone, Copy, Debug)]
@@ -104,18 +104,12 @@ impl Fold {
 
 /// The ids that `mask` allows, with their weights.
 fn allowed(normalizer: &Normalizer, fold: &Fold, row: &RowDraw<'_>, mask: &Bitset) -> (Vec<u32>, Vec<f64>) {
-    mask.iter()
-        .take_while(|&id| id < row.logits.len())
-        .map(|id| {
-            let position = id as u32;
-            let log_weight = if row.eos.contains(position) {
-                fold.logw(position)
-            } else {
-                normalizer.logw(row.logits[id])
-            };
-            (position, log_weight)
-        })
-        .unzip()
+    let positions: Vec<u32> = mask.iter().take_while(|&i| i < row.logits.len()).map(|i| i as u32).collect();
+    let weight = |&id: &u32| {
+        if row.eos.contains(id) { fold.logw(id) } else { normalizer.logw(row.logits[id as usize]) }
+    };
+    let log_weights = positions.iter().map(weight).collect();
+    (positions, log_weights)
 }
 
 /// A row whose weights are computed as they are read.

@@ -1,0 +1,114 @@
+//! Who can win a race of Gumbel scores `w_i + g_i`, `g_i = −ln(−ln u_i)`.
+//!
+//! Only entries that can reach a score `S` have their two logarithms taken. With
+//! `d = 1 − u ≤ −ln u`, entry `i` scores at most `w_i − ln d_i`, so it stays below `S` unless
+//! `d_i < exp(w_i − max) · exp(max − S)`. The first factor is what the row's total is summed from,
+//! and the second is raised by a slack beyond all rounding, so no entry is left out that the plain
+//! rule would let in.
+
+use crate::blocks::{self, BLOCK, Block, Peak, Positions, Source};
+use crate::math::exp_lane;
+use crate::rng::{self, DrawKey};
+
+/// Entries that are tested together.
+const GROUP: usize = 64;
+
+/// The score that entries must reach.
+#[derive(Clone, Copy)]
+pub(crate) struct Bar {
+    max: f64,
+    slack: f64,
+    /// `exp(max − S + slack)`.
+    factor: f64,
+}
+
+impl Bar {
+    /// The bar of a row whose largest log-weight is `max`, at a score of `-inf`.
+    #[inline(always)]
+    pub(crate) fn new(max: f64) -> Self {
+        // Scores round by 2⁻⁵³ of the weight, exponents by less than 10⁻¹². A factor that overflows
+        // is harmless: it lets everyone in.
+        let slack = 1e-9 + max.abs() * (f64::EPSILON * 16.0);
+        Self { max, slack, factor: f64::INFINITY }
+    }
+
+    /// Moves the bar to `score`.
+    #[inline(always)]
+    pub(crate) fn raise(&mut self, score: f64) {
+        self.factor = exp_lane(self.max - score + self.slack);
+    }
+
+    /// Whether an entry of mass `exp(w − max)` and this noise might reach the score. The negation
+    /// counts NaN (an infinite factor on a mass of 0) as a yes.
+    #[inline(always)]
+    #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN must count as a yes")]
+    fn admits(&self, mass: f64, bits: u64) -> bool {
+        !(rng::complement_lane(bits) >= mass * self.factor)
+    }
+
+    /// Whether any of the entries might.
+    #[inline(always)]
+    fn admits_any(&self, masses: &[f64], bits: &[u64]) -> bool {
+        let mut any = 0_u64;
+        for (&mass, &bits) in masses.iter().zip(bits) {
+            any |= u64::from(self.admits(mass, bits));
+        }
+        any != 0
+    }
+}
+
+/// What keeps the best entries.
+pub(crate) trait Podium {
+    /// What a newcomer must reach.
+    fn bar(&self) -> &Bar;
+
+    /// Takes entry `i` of `block`, which the bar admits, if its score is good enough.
+    fn challenge(&mut self, block: &Block<'_>, i: usize, score: f64);
+}
+
+/// Runs the race of a row, and returns the sum of its masses `exp(w − max)`.
+#[inline(always)]
+pub(crate) fn run(source: &impl Source, key: &DrawKey, peak: Peak, podium: &mut impl Podium) -> f64 {
+    let mut scratch = [0.0; BLOCK];
+    let mut masses = [0.0; BLOCK];
+    let mut bits = [0; BLOCK];
+    let mut cursor = 0;
+    let mut sum = 0.0;
+    while let Some(block) = source.next(&mut cursor, &mut scratch) {
+        let len = block.log_weights.len();
+        let masses = &mut masses[..len];
+        blocks::masses(block.log_weights, peak.log_weight, masses);
+        sum += blocks::block_sum(block.positions, masses);
+        let bits = block_bits(block.positions, len, key, &mut bits);
+        for start in (0..len).step_by(GROUP) {
+            let end = (start + GROUP).min(len);
+            if podium.bar().admits_any(&masses[start..end], &bits[start..end]) {
+                for i in start..end {
+                    if podium.bar().admits(masses[i], bits[i]) {
+                        podium.challenge(&block, i, block.log_weights[i] + rng::gumbel_lane(bits[i]));
+                    }
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// The random bits of a block's entries.
+#[inline(always)]
+pub(crate) fn block_bits<'a>(
+    positions: Positions<'_>,
+    len: usize,
+    key: &DrawKey,
+    out: &'a mut [u64; BLOCK],
+) -> &'a [u64] {
+    match positions {
+        Positions::Run(start) => key.fill_bits(start, &mut out[..len.next_multiple_of(2)]),
+        Positions::List(positions) => {
+            for (bits, &position) in out.iter_mut().zip(positions) {
+                *bits = key.bits_lane(position);
+            }
+        }
+    }
+    &out[..len]
+}
