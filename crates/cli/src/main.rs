@@ -1,2 +1,34 @@
 //! The program.
-fn main() {}
+//!
+//! Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 it
+//! failed, 2 it was asked for something impossible, 130 interrupted (with what there was).
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program prints
+
+mod args;
+mod bench;
+mod error;
+mod input;
+mod run;
+mod tokenize;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{BenchCommand, Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Tokenize(args) => tokenize::tokenize(&args),
+        Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lockstep: {error}");
+            ExitCode::from(error.code())
+        }
+    }
+}

@@ -9,7 +9,7 @@ use crate::alphabet::Alphabet;
 use crate::error::RegexError;
 use crate::limits::{Budget, Limits};
 use crate::syntax::RegexOptions;
-use crate::{minimize::Draft, nfa, product, strings, subset, syntax};
+use crate::{nfa, product, strings, subset, syntax};
 
 /// A live state of a [`Dfa`]: an index below [`Dfa::state_count`]. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,12 +136,12 @@ impl Dfa {
         &self.classes
     }
 
-    /// The minimal automaton of a draft whose size is known to be small.
+    /// The automaton of a syntax tree of our own, whose size is known to be small.
     pub(crate) fn from_hir_unlimited(hir: &regex_syntax::hir::Hir) -> Result<Self, RegexError> {
         let limits = Limits { max_bytes: usize::MAX, max_time: std::time::Duration::MAX };
         let mut budget = Budget::new(&limits);
         let nfa = nfa::Nfa::new(hir, &mut budget)?;
-        let draft: Draft = subset::determinize(&nfa, &mut budget)?;
+        let draft = subset::determinize(&nfa, &mut budget)?;
         draft.minimal(&mut budget)
     }
 }

@@ -13,7 +13,8 @@ use crate::error::{RegexError, RegexErrorKind};
 pub struct Limits {
     /// The most memory, in bytes, as estimated while building. Default 256 MiB.
     pub max_bytes: usize,
-    /// The most wall time. Default 5 s.
+    /// The most wall time. Default 5 s. Parsing and Thompson's construction are not interrupted:
+    /// their time is bounded through `max_bytes`, and compared with this limit afterwards.
     pub max_time: Duration,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - [`DrawKey`] names a draw; [`philox4x32_10`] turns it into noise that depends on nothing else.
 //! - [`Normalizer`] turns a logit row at a temperature into log-weights.
-//! - [`draw`] picks one entry of a row of log-weights, [`GumbelOrder`] lists all of them in random
+//! - [`draw()`] picks one entry of a row of log-weights, [`GumbelOrder`] lists all of them in random
 //!   order without replacement, and [`draw_rows`] goes from many logit rows to tokens in one pass.
 //!
 //! Invariant: every result is a function of its row and its key, equal bit for bit at any thread

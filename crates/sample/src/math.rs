@@ -2,12 +2,13 @@
 //!
 //! The standard library's versions are not specified to the bit and do not vectorise. These are
 //! branch-free, so that a loop over them does, and they fuse exactly the multiply-adds that are
-//! written as such. Both stay within one unit in the last place, subnormal numbers included.
+//! written as such. Both stay within 1.1 units in the last place, subnormal numbers included.
 //!
 //! - `exp x = 2^n · (1 + r + r² q(r))` with `n = round(x / ln 2)`, `r = x − n ln 2`, and `q` of
 //!   degree 9 with the smallest error relative to `e^r` over `|r| ≤ ½ ln 2`.
 //! - `ln x = k ln 2 + f − s (f − R)` with `x = 2^k (1 + f)`, `√½ ≤ 1 + f < √2`, `s = f / (2 + f)`,
-//!   and `R = 2 s²/3 + 2 s⁴/5 + …`, the tail of `2 atanh(s)/s`, cut to degree 7 in `s²` through Chebyshev nodes.
+//!   and `R = 2 s²/3 + 2 s⁴/5 + …`, the tail of `2 atanh(s)/s`, as a polynomial of degree 7 in `s²`
+//!   through Chebyshev nodes.
 
 use crate::blocks;
 use crate::draw::Weights;
@@ -112,8 +113,8 @@ pub(crate) fn exp_lane(x: f64) -> f64 {
     if x < EXP_ZERO { 0.0 } else { y }
 }
 
-/// The mass `e^x` of an entry `-x` nats below the largest of its row, `x ≤ 0`: [`exp`], but 0 where
-/// that is below about 2⁻¹⁰²¹, which no sum that is at least 1 can feel.
+/// The mass `e^x` of an entry `−x ≥ 0` nats below the largest of its row: [`exp`], but 0 where that is
+/// below about 2⁻¹⁰²¹, which no sum that is at least 1 can feel.
 #[inline(always)]
 pub(crate) fn mass_lane(x: f64) -> f64 {
     let (y, n) = exp_parts(x);

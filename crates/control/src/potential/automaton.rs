@@ -19,7 +19,7 @@ pub(crate) struct TokenAutomaton {
     dfa: Arc<Dfa>,
     vocab: Arc<Vocabulary>,
     masks: Vec<OnceLock<Arc<Bitset>>>,
-    /// States from which tokens can reach acceptance; `None` if bytes and tokens agree on that.
+    /// States from which tokens can reach acceptance; `None` if all can.
     live: Option<Bitset>,
 }
 
@@ -29,8 +29,7 @@ impl TokenAutomaton {
     pub(crate) fn new(dfa: Arc<Dfa>, vocab: Arc<Vocabulary>) -> Result<Self, ControlError> {
         let masks = std::iter::repeat_with(OnceLock::new).take(dfa.state_count()).collect();
         let mut this = Self { dfa, vocab, masks, live: None };
-        // Where every byte is a token, whatever bytes can complete, tokens can.
-        if (0..=u8::MAX).any(|byte| this.vocab.find(&[byte]).is_none()) {
+        if !this.bytes_suffice() {
             let live = this.token_live();
             if !live.contains(this.dfa.start().0 as usize) {
                 return Err(ControlError::new(
@@ -46,6 +45,29 @@ impl TokenAutomaton {
     /// The tokens that it reads.
     pub(crate) fn vocab(&self) -> &Arc<Vocabulary> {
         &self.vocab
+    }
+
+    /// Whether every state reaches acceptance by bytes that are tokens themselves. Then whatever
+    /// bytes can complete, tokens can.
+    fn bytes_suffice(&self) -> bool {
+        let bytes: Vec<u8> = (0..=u8::MAX).filter(|byte| self.vocab.find(&[*byte]).is_some()).collect();
+        let n = self.dfa.state_count();
+        let mut sources = vec![Vec::new(); n];
+        let mut accepting = Vec::new();
+        let mut live = Bitset::new(n);
+        for state in (0..n).filter_map(|state| u32::try_from(state).ok()).map(StateId) {
+            for next in bytes.iter().filter_map(|byte| self.dfa.next(state, *byte)) {
+                if sources[next.0 as usize].last() != Some(&state) {
+                    sources[next.0 as usize].push(state);
+                }
+            }
+            if self.dfa.is_final(state) {
+                live.insert(state.0 as usize);
+                accepting.push(state);
+            }
+        }
+        spread(&mut live, accepting, &mut sources);
+        live.count() == n
     }
 
     /// The states from which some sequence of tokens reaches acceptance.
@@ -72,14 +94,7 @@ impl TokenAutomaton {
                 }
             });
         }
-        while let Some(state) = accepting.pop() {
-            for source in std::mem::take(&mut sources[state.0 as usize]) {
-                if !live.contains(source.0 as usize) {
-                    live.insert(source.0 as usize);
-                    accepting.push(source);
-                }
-            }
-        }
+        spread(&mut live, accepting, &mut sources);
         live
     }
 
@@ -135,6 +150,19 @@ impl TokenAutomaton {
             rows: vec![State::Open(self.dfa.start()); n],
             nothing: Arc::new(Bitset::new(self.vocab.row_len())),
         })
+    }
+}
+
+/// Marks everything from which a state of `newly` is reached as live; `sources` are the moves,
+/// backwards.
+fn spread(live: &mut Bitset, mut newly: Vec<StateId>, sources: &mut [Vec<StateId>]) {
+    while let Some(state) = newly.pop() {
+        for source in std::mem::take(&mut sources[state.0 as usize]) {
+            if !live.contains(source.0 as usize) {
+                live.insert(source.0 as usize);
+                newly.push(source);
+            }
+        }
     }
 }
 

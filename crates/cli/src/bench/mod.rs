@@ -1,0 +1,6 @@
+//! `lockstep bench`: measurements of this machine, as ratios taken in one run.
+
+mod figures;
+mod plain;
+pub(crate) mod step;
+mod timed;

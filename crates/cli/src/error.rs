@@ -1,0 +1,72 @@
+//! What ends the program early, in one line, and with which exit code.
+
+use std::fmt;
+
+use lockstep::control::{ControlError, ErrorKind};
+use lockstep::engine::text::TextError;
+use lockstep::model::ModelError;
+
+/// An error for the person at the terminal.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    message: String,
+    usage: bool,
+}
+
+impl CliError {
+    /// The request is impossible as it stands; `flag` is what to change.
+    pub(crate) fn usage(flag: &str, message: impl fmt::Display) -> Self {
+        Self { message: format!("{flag}: {message}"), usage: true }
+    }
+
+    /// The request was fine and something failed.
+    pub(crate) fn failed(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), usage: false }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        if self.usage { 2 } else { 1 }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ModelError> for CliError {
+    fn from(error: ModelError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<TextError> for CliError {
+    fn from(error: TextError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<ControlError> for CliError {
+    fn from(error: ControlError) -> Self {
+        if error.kind() != ErrorKind::Argument {
+            return Self::failed(error);
+        }
+        // The library names its option; the flag of each is its name here.
+        let message = error.to_string();
+        let flags = [
+            ("n_particles", "--particles"),
+            ("ess_threshold", "--ess"),
+            ("max_tokens", "--max-tokens"),
+            ("temperature", "--temperature"),
+            ("prompt", "--prompt"),
+            ("seed", "--seed"),
+        ];
+        for (field, flag) in flags {
+            if let Some(rest) = message.strip_prefix(field).and_then(|rest| rest.strip_prefix(": ")) {
+                return Self::usage(flag, rest);
+            }
+        }
+        Self { message, usage: true }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a run was asked for, checked.
+
+use std::sync::Arc;
+
+use lockstep::control::{
+    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Smc, SmcOptions, TokenSampler,
+};
+use lockstep::engine::TokenId;
+use lockstep::engine::text::Message;
+use lockstep::grammar::RegexError;
+use lockstep::model::Loaded;
+
+use crate::args::{RunArgs, SamplerName};
+use crate::error::CliError;
+use crate::input;
+
+/// A run that can be made, given a model.
+pub(crate) struct Problem {
+    prompt: String,
+    chat: bool,
+    critic_prompt: Option<String>,
+    constraint: Option<BoolFsa>,
+    sampler: SamplerName,
+    temperature: f64,
+    pub(crate) options: SmcOptions,
+}
+
+impl Problem {
+    pub(crate) fn new(args: &RunArgs) -> Result<Self, CliError> {
+        if args.particles == 0 {
+            return Err(CliError::usage("--particles", "must be at least 1"));
+        }
+        if args.max_tokens == 0 {
+            return Err(CliError::usage("--max-tokens", "must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&args.ess) {
+            return Err(CliError::usage("--ess", format!("{} must lie between 0 and 1", args.ess)));
+        }
+        if !(args.temperature.is_finite() && args.temperature > 0.0) {
+            let message = format!("{} must be finite and greater than 0", args.temperature);
+            return Err(CliError::usage("--temperature", message));
+        }
+        if args.sampler == SamplerName::Awrs && args.regex.is_none() {
+            return Err(CliError::usage("--sampler", "awrs rejects by a constraint: give one with --regex"));
+        }
+        let resampling = args.resampling.parse().map_err(|error| CliError::usage("--resampling", error))?;
+        let constraint = match &args.regex {
+            Some(pattern) => Some(BoolFsa::from_regex(pattern).map_err(|error| bad_regex(pattern, &error))?),
+            None => None,
+        };
+        Ok(Self {
+            prompt: input::text("--prompt", &args.prompt)?,
+            chat: args.chat,
+            critic_prompt: args.critic_prompt.clone(),
+            constraint,
+            sampler: args.sampler,
+            temperature: args.temperature,
+            options: SmcOptions {
+                n_particles: args.particles,
+                ess_threshold: args.ess,
+                max_tokens: args.max_tokens,
+                resampling,
+                seed: args.seed,
+                ..SmcOptions::default()
+            },
+        })
+    }
+
+    /// The sampler and critic on `model`.
+    pub(crate) fn smc(&self, model: &Loaded) -> Result<Smc, CliError> {
+        let vocab = model.tokenizer.vocabulary();
+        let prompt = self.tokens(model, &self.prompt, "--prompt")?;
+        let llm = PromptedLlm::new(model.engine.clone(), Arc::clone(vocab), &prompt)?;
+        let target: Arc<dyn Potential> = Arc::new(llm.clone().with_temperature(self.temperature)?);
+        let constraint: Option<Arc<dyn Potential>> = match &self.constraint {
+            Some(fsa) => Some(Arc::new(Coerced::new(Arc::new(fsa.clone()), Arc::clone(vocab))?)),
+            None => None,
+        };
+        let sampler: Arc<dyn TokenSampler> = match (self.sampler, constraint) {
+            (SamplerName::Awrs, Some(condition)) => {
+                Arc::new(Awrs::new(target, condition, AwrsOptions::default())?)
+            }
+            (_, Some(condition)) => Arc::new(Direct::new(Arc::new(Product::new(target, condition)?))),
+            (_, None) => Arc::new(Direct::new(target)),
+        };
+        let critic: Option<Arc<dyn Potential>> = match &self.critic_prompt {
+            Some(prompt) => {
+                let prompt = self.tokens(model, prompt, "--critic-prompt")?;
+                Some(Arc::new(llm.spawn(&prompt).map_err(|error| CliError::usage("--critic-prompt", error))?))
+            }
+            None => None,
+        };
+        Ok(Smc::new(sampler, critic)?)
+    }
+
+    fn tokens(&self, model: &Loaded, prompt: &str, flag: &str) -> Result<Vec<TokenId>, CliError> {
+        let text = if self.chat {
+            let message = Message { role: "user".into(), content: prompt.to_owned() };
+            model.chat_template()?.render(&[message], true)?
+        } else {
+            prompt.to_owned()
+        };
+        // A template writes special tokens by name; a plain prompt is text and nothing else.
+        let mut tokens = model.tokenizer.encode(&text, self.chat)?;
+        if let Some(bos) = model.tokenizer.bos().filter(|_| model.tokenizer.add_bos())
+            && tokens.first() != Some(&bos)
+        {
+            tokens.insert(0, bos);
+        }
+        if tokens.is_empty() {
+            return Err(CliError::usage(flag, "is empty: the model needs some text to start from"));
+        }
+        Ok(tokens)
+    }
+}
+
+/// A faulty pattern with a caret under the fault.
+fn bad_regex(pattern: &str, error: &RegexError) -> CliError {
+    let Some(offset) = error.offset().filter(|offset| pattern.is_char_boundary(*offset)) else {
+        return CliError::usage("--regex", error);
+    };
+    // Control characters would move the caret off its place.
+    let shown = |text: &str| text.chars().map(|c| if c.is_control() { '␣' } else { c }).collect::<String>();
+    let column = pattern[..offset].chars().count();
+    CliError::usage("--regex", format!("{error}\n  {}\n  {}^", shown(pattern), " ".repeat(column)))
+}

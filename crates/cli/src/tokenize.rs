@@ -1,0 +1,41 @@
+//! `lockstep tokenize`: the tokens of a text.
+
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table, presets};
+use lockstep::model;
+use lockstep::native::gguf::{Gguf, tokenizer_spec};
+use serde_json::json;
+
+use crate::args::TokenizeArgs;
+use crate::error::CliError;
+use crate::input;
+
+pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
+    let text = input::text("TEXT", &args.text)?;
+    // Only the tokenizer is needed: the weights stay on disk.
+    let gguf = Gguf::open(&model::locate(&args.model.model)?).map_err(CliError::failed)?;
+    let spec = tokenizer_spec(&gguf).map_err(CliError::failed)?;
+    let tokenizer = lockstep::engine::text::Tokenizer::new(spec)?;
+    let ids = tokenizer.encode(&text, args.special)?;
+    let vocab = tokenizer.vocabulary();
+    if args.json {
+        let tokens: Vec<_> = ids
+            .iter()
+            .map(|id| json!({ "id": id.0, "text": vocab.display(*id), "special": vocab.is_special(*id) }))
+            .collect();
+        println!("{}", json!({ "tokens": tokens, "count": ids.len(), "model": args.model.model }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["id", "token"]);
+    for id in &ids {
+        let special = if vocab.is_special(*id) { " (special)" } else { "" };
+        table.add_row([id.to_string(), format!("{:?}{special}", vocab.display(*id))]);
+    }
+    if let Some(column) = table.column_mut(0) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}\n{} tokens", ids.len());
+    Ok(ExitCode::SUCCESS)
+}
