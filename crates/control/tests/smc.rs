@@ -242,7 +242,8 @@ fn smc_05_the_evidence_estimate_is_unbiased_by_enumeration() {
         }
         assert!(close(total, 1.0));
         assert!((mean - 10.0).abs() < 1e-11, "threshold {ess_threshold}: {mean}");
-        assert_eq!(resampled, ess_threshold >= 0.9, "threshold {ess_threshold}");
+        // The least even population that is not finished has an ESS of 1.8.
+        assert_eq!(resampled, ess_threshold > 0.9, "threshold {ess_threshold}");
     }
 }
 

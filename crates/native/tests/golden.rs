@@ -59,7 +59,8 @@ struct Worst(f64, String);
 impl Worst {
     fn see(&mut self, ours: f64, theirs: f64, place: impl FnOnce() -> String) {
         let difference = (ours - theirs).abs();
-        if !(difference <= self.0) {
+        // A NaN stays, and fails the comparison at the end.
+        if difference > self.0 || difference.is_nan() {
             *self = Self(difference, place());
         }
     }

@@ -143,14 +143,7 @@ impl Kernel for LogZ<'_> {
         let mut sum = 0.0;
         for logits in logits.chunks(BLOCK) {
             let terms = &mut terms[..logits.len()];
-            let (chunks, rest) = logits.as_chunks::<16>();
-            let (out, out_rest) = terms.as_chunks_mut::<16>();
-            for (term, l) in out.iter_mut().zip(chunks) {
-                for i in 0..16 {
-                    term[i] = mass_lane(f64::from(l[i]) * inverse_temperature - shift);
-                }
-            }
-            for (term, &l) in out_rest.iter_mut().zip(rest) {
+            for (term, &l) in terms.iter_mut().zip(logits) {
                 *term = mass_lane(f64::from(l) * inverse_temperature - shift);
             }
             sum += blocks::block_sum(Positions::Run(0), terms);

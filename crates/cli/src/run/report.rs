@@ -28,7 +28,7 @@ impl Report<'_> {
     /// The distinct texts by descending probability: the log-weight is that of all their particles.
     fn texts(&self) -> Vec<Text> {
         let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
-        for (context, log_weight) in &self.sequences {
+        for (context, log_weight) in self.sequences.iter() {
             if log_weight == f64::NEG_INFINITY {
                 continue;
             }
