@@ -122,12 +122,13 @@ impl CoercedCursor {
 
     /// The whole row: a walk of the trie on copies of the inner row, level by level.
     fn row(&self, row: usize) -> RowResult<Row> {
-        let mut weights = vec![f64::NEG_INFINITY; self.vocab.row_len()];
-        if !self.alive[row] {
+        let mut scratch = self.inner.fork(&[row]);
+        // Tokens without bytes change nothing, so that only here they would seem live.
+        if !self.alive[row] || scratch.score(&[0]).remove(0)? == f64::NEG_INFINITY {
             return Ok(Row::dead());
         }
+        let mut weights = vec![f64::NEG_INFINITY; self.vocab.row_len()];
         let trie = self.vocab.trie();
-        let mut scratch = self.inner.fork(&[row]);
         // (node, log-weight of the bytes to it), one for each row of `scratch`
         let mut frontier = vec![(0_usize, 0.0_f64)];
         let mut at_root = true;
@@ -187,8 +188,8 @@ impl CoercedCursor {
 /// The children of a trie's node.
 fn children(trie: &TokenTrie, node: usize) -> impl Iterator<Item = usize> + '_ {
     let end = trie.nodes()[node].end();
-    std::iter::successors(Some(node + 1), |child| Some(trie.nodes()[*child].end()))
-        .take_while(move |child| *child < end)
+    let sibling = move |child: usize| (child < end).then_some(child);
+    std::iter::successors(sibling(node + 1), move |child| sibling(trie.nodes()[*child].end()))
 }
 
 impl Cursor for CoercedCursor {

@@ -92,7 +92,9 @@ impl Potential for PromptedLlm {
     }
 
     fn claims(&self) -> Claims {
-        Claims { tight: true, mass_exact: true, monotone: true, ..Claims::default() }
+        // Without an end-of-sequence id nothing ever ends.
+        let tight = self.vocab.eos().lowest().is_some();
+        Claims { tight, mass_exact: true, monotone: true, ..Claims::default() }
     }
 
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn Cursor>, ControlError> {

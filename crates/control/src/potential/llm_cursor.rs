@@ -190,7 +190,8 @@ impl Columns {
             };
             match (&answer, &mut self.slots[row]) {
                 (Ok(Answer::Draw(draw)), Slot::Open { drawn, .. }) => *drawn = *draw,
-                (Err(error), slot) => *slot = Slot::Failed(error.clone()),
+                // A row that has ended keeps its score, whatever is asked of it.
+                (Err(error), slot @ Slot::Open { .. }) => *slot = Slot::Failed(error.clone()),
                 _ => {}
             }
             answers.push(answer);

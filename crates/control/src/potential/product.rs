@@ -22,12 +22,19 @@ impl Product {
     /// The product of two potentials over one vocabulary.
     ///
     /// # Errors
-    /// If their vocabularies differ; coerce one to the other's first.
+    /// If their vocabularies differ, in the end-of-sequence set or otherwise; coerce one to the
+    /// other's first.
     pub fn new(first: Arc<dyn Potential>, second: Arc<dyn Potential>) -> Result<Self, ControlError> {
         if !first.vocab().same_tokens(second.vocab()) {
             return Err(ControlError::new(
                 ErrorKind::Vocabulary,
                 "the factors of a product read different tokens: coerce one to the other's vocabulary",
+            ));
+        }
+        if first.vocab().eos() != second.vocab().eos() {
+            return Err(ControlError::new(
+                ErrorKind::Vocabulary,
+                "the factors of a product have different end-of-sequence ids: coerce one to the other's vocabulary",
             ));
         }
         Ok(Self { first, second })

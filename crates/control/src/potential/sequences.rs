@@ -142,10 +142,13 @@ impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
         for (&row, span) in rows.iter().zip(spans) {
             let mut column = self.rows[row].clone();
             // Only the end of a span is weighed: what a prefix cannot reach, its extension cannot.
-            if let Some((last, before)) = span.split_last() {
+            let dead = column.weight.as_ref().is_ok_and(|weight| *weight == f64::NEG_INFINITY);
+            if let Some((last, before)) = span.split_last().filter(|_| !dead) {
                 if column.closed || before.iter().any(|token| token.is_eos()) {
                     column.weight = Err(closed());
-                } else if column.weight.as_ref().is_ok_and(|weight| *weight > f64::NEG_INFINITY) {
+                } else if before.iter().any(|token| !self.potential.vocab().is_member(*token)) {
+                    column.weight = Ok(f64::NEG_INFINITY);
+                } else if column.weight.is_ok() {
                     column.tokens.extend(before);
                     column.weight = self.extended(&column.tokens, *last);
                     column.closed = last.is_eos();

@@ -82,7 +82,11 @@ pub fn words(symbols: &[TokenId], depth: usize) -> Vec<Vec<TokenId>> {
 ///
 /// # Panics
 /// If the law fails for one of `contexts` (without EOS), or a row fails.
-pub fn assert_logw_next_consistency(potential: &dyn Potential, contexts: &[Vec<TokenId>], tolerance: Tolerance) {
+pub fn assert_logw_next_consistency(
+    potential: &dyn Potential,
+    contexts: &[Vec<TokenId>],
+    tolerance: Tolerance,
+) {
     let oracle = Oracle::new("logw_next consistency", potential);
     if oracle.score(&[]) == f64::NEG_INFINITY {
         oracle.fail(&[], "the empty sequence has weight zero");
@@ -93,12 +97,13 @@ pub fn assert_logw_next_consistency(potential: &dyn Potential, contexts: &[Vec<T
         let row = oracle.row(context, cursor.logw_next(&[0]).remove(0));
         let tokens = oracle.tokens();
         let probed = cursor.probe(&[0], vec![tokens.clone()]).remove(0);
-        let probed = probed.unwrap_or_else(|error| oracle.fail(context, format_args!("probe fails: {error}")));
+        let probed =
+            probed.unwrap_or_else(|error| oracle.fail(context, format_args!("probe fails: {error}")));
         let extended: Vec<Vec<TokenId>> =
             tokens.iter().map(|token| [context.as_slice(), &[*token]].concat()).collect();
         for ((token, probed), after) in tokens.iter().zip(probed).zip(oracle.scores(&extended)) {
             let expected = if before == f64::NEG_INFINITY { before } else { after - before };
-            let entry = row.at(oracle.vocab().position_of(*token));
+            let entry = oracle.entry(&row, *token);
             for (name, actual) in [("logw_next", entry), ("probe", probed)] {
                 let actual = oracle.value(context, name, Ok(actual));
                 if !tolerance.close(actual, expected) {
@@ -110,6 +115,12 @@ pub fn assert_logw_next_consistency(potential: &dyn Potential, contexts: &[Vec<T
                         ),
                     );
                 }
+            }
+        }
+        for position in (0..oracle.vocab().row_len()).filter(|position| row.at(*position) > f64::NEG_INFINITY)
+        {
+            if !tokens.contains(&oracle.vocab().token_at(position)) {
+                oracle.fail(context, format_args!("position {position} is live, but belongs to no token"));
             }
         }
         let completed = oracle.value(context, "complete", cursor.complete(&[0]).remove(0));
@@ -134,7 +145,7 @@ pub fn assert_autoreg_fact(potential: &dyn Potential, contexts: &[Vec<TokenId>],
         let mut sum = 0.0;
         for (i, token) in ended.iter().enumerate() {
             let row = oracle.row(&ended[..i], cursor.logw_next(&[0]).remove(0));
-            sum += oracle.value(&ended[..i], "logw_next", Ok(row.at(oracle.vocab().position_of(*token))));
+            sum += oracle.value(&ended[..i], "logw_next", Ok(oracle.entry(&row, *token)));
             let _ = cursor.advance(&[0], &[&[*token]]);
             if sum == f64::NEG_INFINITY {
                 break;
@@ -251,7 +262,9 @@ impl<'a> Oracle<'a> {
     }
 
     fn open(&self, n: usize) -> Box<dyn Cursor> {
-        self.potential.open(n, &self.run).unwrap_or_else(|error| self.fail(&[], format_args!("open fails: {error}")))
+        self.potential
+            .open(n, &self.run)
+            .unwrap_or_else(|error| self.fail(&[], format_args!("open fails: {error}")))
     }
 
     /// A fresh cursor whose row i has read `contexts[i]` as one span.
@@ -285,6 +298,12 @@ impl<'a> Oracle<'a> {
 
     fn row(&self, context: &[TokenId], row: RowResult<Row>) -> Row {
         row.unwrap_or_else(|error| self.fail(context, format_args!("logw_next fails: {error}")))
+    }
+
+    /// The log-weight of `token` in a row; `-inf` for what is no member of the vocabulary.
+    fn entry(&self, row: &Row, token: TokenId) -> f64 {
+        let known = token.is_eos() || self.vocab().is_member(token);
+        if known { row.at(self.vocab().position_of(token)) } else { f64::NEG_INFINITY }
     }
 
     fn fail(&self, context: &[TokenId], what: impl Display) -> ! {

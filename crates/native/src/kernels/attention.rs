@@ -113,7 +113,7 @@ fn fold<S: Simd>(
     seen: usize,
 ) {
     let n = state.weights.len();
-    product(s, q, n, begin, end, &[keys], &mut state.weights, false);
+    product(s, q, n, begin, end, keys, &mut state.weights, false);
     for v in begin..end {
         let line = &mut state.weights[v];
         // What lies past the seen positions is not this query's business, not even if it is NaN.
@@ -135,6 +135,6 @@ fn fold<S: Simd>(
         }
     }
     for (values, out) in values.chunks_exact(PAGE).zip(out.chunks_exact_mut(n)) {
-        product(s, &state.weights, n, begin, end, &[&values[..seen]], out, true);
+        product(s, &state.weights, n, begin, end, &values[..seen], out, true);
     }
 }

@@ -2,17 +2,20 @@
 //!
 //! Activations lie as `[k / 16][rows]` lines of 16 consecutive k; a panel of weights lies as `[k]`
 //! lines of 16 outputs; results lie as `[panels][rows]` lines, which is the activation layout of the
-//! next product. A panel's weights are turned into f32 a piece at a time, in a buffer that stays in
-//! the first-level cache, and all rows go through each piece in register tiles.
+//! next product.
+//!
+//! For many rows a panel's weights are unpacked to f32 a piece at a time, into a buffer that stays in
+//! the first-level cache, and all rows go through each piece in register tiles. For few rows each
+//! weight is multiplied as it is unpacked. Either way an output is the same chain over k.
 
-use crate::quant::Packed;
+use crate::quant::{Octets, Packed, Weights};
 
 use super::{F32x16, Kernel, Simd};
 
 /// Lines of the piece buffer: 16 KiB, so that the rows' own lines fit beside it.
 const PIECE: usize = 256;
 
-/// The rows of a register tile: with 16 lanes in two registers, 12 of 16 accumulate.
+/// The most rows of a register tile: with 16 lanes in two registers, 12 of 16 accumulate.
 const TILE_ROWS: usize = 6;
 
 /// `out[panel][row] = sum over k of x[row][k] * weights[first_panel + panel][k]`.
@@ -33,33 +36,80 @@ impl Kernel for Matmul<'_> {
         let Self { x, rows, weights, first_panel, out } = self;
         assert_eq!(x.len(), weights.inputs() / 16 * rows, "activations of the weights' inputs");
         assert!(rows > 0 && out.len().is_multiple_of(rows), "whole panels of results");
-        let n_panels = out.len() / rows;
-        // Few rows leave accumulators free: they take several panels at once, which hides the
-        // latency of the chains.
-        let width = match rows {
-            1 => 4,
-            2 | 3 => 2,
-            _ => 1,
-        };
-        let mut buffer = [F32x16::ZERO; PIECE];
-        let mut done = 0;
-        while done < n_panels {
-            let wide = if n_panels - done >= width { width } else { 1 };
-            let out = &mut out[done * rows..(done + wide) * rows];
-            let panel = first_panel + done;
-            match wide {
-                4 => panels::<S, 4>(s, x, rows, weights, panel, out, &mut buffer),
-                2 => panels::<S, 2>(s, x, rows, weights, panel, out, &mut buffer),
-                _ => panels::<S, 1>(s, x, rows, weights, panel, out, &mut buffer),
+        match rows {
+            1 => {
+                // One row has too few chains to hide their latency: two panels take turns.
+                let mut panel = first_panel;
+                let (pairs, rest) = out.as_chunks_mut::<2>();
+                for pair in pairs {
+                    direct::<S, 1, 2>(s, x, weights, panel, pair);
+                    panel += 2;
+                }
+                if !rest.is_empty() {
+                    direct::<S, 1, 1>(s, x, weights, panel, rest);
+                }
             }
-            done += wide;
+            2 => {
+                for (index, out) in out.chunks_exact_mut(2).enumerate() {
+                    direct::<S, 2, 1>(s, x, weights, first_panel + index, out);
+                }
+            }
+            3 => {
+                for (index, out) in out.chunks_exact_mut(3).enumerate() {
+                    direct::<S, 3, 1>(s, x, weights, first_panel + index, out);
+                }
+            }
+            _ => {
+                let mut buffer = [F32x16::ZERO; PIECE];
+                for (index, out) in out.chunks_exact_mut(rows).enumerate() {
+                    buffered(s, x, rows, weights, first_panel + index, out, &mut buffer);
+                }
+            }
         }
     }
 }
 
-/// Computes `P` neighbouring panels for all rows.
+/// `P` neighbouring panels for `R` rows, each weight used as it is unpacked.
 #[inline(always)]
-fn panels<S: Simd, const P: usize>(
+fn direct<S: Simd, const R: usize, const P: usize>(
+    s: S,
+    x: &[F32x16],
+    weights: &Packed,
+    panel: usize,
+    out: &mut [F32x16],
+) {
+    let mut chains = Chains::<S, R, P> { x, acc: [[s.splat(0.0); R]; P] };
+    weights.unpack::<S, P, _>(s, panel, 0, weights.inputs(), &mut chains);
+    for p in 0..P {
+        for r in 0..R {
+            s.store(chains.acc[p][r], &mut out[p * R + r]);
+        }
+    }
+}
+
+/// Accumulators of `R` rows by `P` panels that take weights as they come.
+struct Chains<'a, S: Simd, const R: usize, const P: usize> {
+    x: &'a [F32x16],
+    acc: [[S::F; R]; P],
+}
+
+impl<S: Simd, const R: usize, const P: usize> Octets<S> for Chains<'_, S, R, P> {
+    #[inline(always)]
+    fn take(&mut self, s: S, panel: usize, octet: usize, mut weights: impl Weights<S>) {
+        let x: &[F32x16; R] = self.x[octet / 2 * R..].first_chunk().expect("a line for each row");
+        for i in 0..8 {
+            let w = weights.next(s);
+            for r in 0..R {
+                let xi = s.splat(x[r].0[octet % 2 * 8 + i]);
+                self.acc[panel][r] = s.fma(xi, w, self.acc[panel][r]);
+            }
+        }
+    }
+}
+
+/// One panel for all rows, its weights unpacked a piece at a time.
+#[inline(always)]
+fn buffered<S: Simd>(
     s: S,
     x: &[F32x16],
     rows: usize,
@@ -69,112 +119,94 @@ fn panels<S: Simd, const P: usize>(
     buffer: &mut [F32x16; PIECE],
 ) {
     let inputs = weights.inputs();
-    let piece = PIECE / P;
     let mut from = 0;
     while from < inputs {
-        let n = piece.min(inputs - from);
+        let n = PIECE.min(inputs - from);
         let x = &x[from / 16 * rows..(from + n) / 16 * rows];
-        let mut w: [&[F32x16]; P] = [&[]; P];
-        if let Some(plain) = weights.plain(panel, P) {
-            for (p, w) in w.iter_mut().enumerate() {
-                *w = &plain[p * inputs + from..][..n];
+        let w = match weights.plain(panel) {
+            Some(lines) => &lines[from..from + n],
+            None => {
+                weights.unpack::<S, 1, _>(s, panel, from, n, &mut Store(&mut buffer[..n]));
+                &buffer[..n]
             }
-        } else {
-            let mut rest = &mut buffer[..];
-            for (p, w) in w.iter_mut().enumerate() {
-                let (mine, others) = rest.split_at_mut(piece);
-                weights.dequantise(s, panel + p, from, &mut mine[..n]);
-                *w = &mine[..n];
-                rest = others;
-            }
-        }
-        product(s, x, rows, 0, rows, &w, out, from > 0);
+        };
+        product(s, x, rows, 0, rows, w, out, from > 0);
         from += n;
     }
 }
 
-/// Adds the products of rows `begin..end` of `x` and the panels `w` to `out` if `go_on`, or
-/// starts `out` with them. `x` and `out` have `stride` lines a panel.
+/// Unpacked weights of one panel, a line for each k.
+pub(crate) struct Store<'a>(pub(crate) &'a mut [F32x16]);
+
+impl<S: Simd> Octets<S> for Store<'_> {
+    #[inline(always)]
+    fn take(&mut self, s: S, _panel: usize, octet: usize, mut weights: impl Weights<S>) {
+        for line in &mut self.0.as_chunks_mut::<8>().0[octet] {
+            s.store(weights.next(s), line);
+        }
+    }
+}
+
+/// Adds the products of rows `begin..end` of `x` and the panel `w` to `out` if `go_on`, or
+/// starts `out` with them. `x` has `stride` lines for each 16 of k.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-pub(super) fn product<S: Simd, const P: usize>(
+pub(super) fn product<S: Simd>(
     s: S,
     x: &[F32x16],
     stride: usize,
     begin: usize,
     end: usize,
-    w: &[&[F32x16]; P],
+    w: &[F32x16],
     out: &mut [F32x16],
     go_on: bool,
 ) {
     let rows = end - begin;
     // Tiles of nearly equal height: a last tile of one row would wait for its own results.
-    let tiles = rows.div_ceil((TILE_ROWS / P).max(1));
+    let tiles = rows.div_ceil(TILE_ROWS);
     let mut row = begin;
     for tile in 0..tiles {
         let height = rows / tiles + usize::from(tile < rows % tiles);
         match height {
-            1 => product_tile::<S, 1, P>(s, x, stride, row, w, out, go_on),
-            2 => product_tile::<S, 2, P>(s, x, stride, row, w, out, go_on),
-            3 => product_tile::<S, 3, P>(s, x, stride, row, w, out, go_on),
-            4 => product_tile::<S, 4, P>(s, x, stride, row, w, out, go_on),
-            5 => product_tile::<S, 5, P>(s, x, stride, row, w, out, go_on),
-            _ => product_tile::<S, 6, P>(s, x, stride, row, w, out, go_on),
+            1 => product_tile::<S, 1>(s, x, stride, row, w, out, go_on),
+            2 => product_tile::<S, 2>(s, x, stride, row, w, out, go_on),
+            3 => product_tile::<S, 3>(s, x, stride, row, w, out, go_on),
+            4 => product_tile::<S, 4>(s, x, stride, row, w, out, go_on),
+            5 => product_tile::<S, 5>(s, x, stride, row, w, out, go_on),
+            _ => product_tile::<S, 6>(s, x, stride, row, w, out, go_on),
         }
         row += height;
     }
 }
 
-/// `R` rows by `P` panels, all accumulators in registers.
-#[allow(clippy::needless_range_loop)] // indices that the compiler unrolls, over several arrays at once
+/// `R` rows of [`product`], all accumulators in registers.
 #[inline(always)]
-fn product_tile<S: Simd, const R: usize, const P: usize>(
+fn product_tile<S: Simd, const R: usize>(
     s: S,
     x: &[F32x16],
     stride: usize,
     row: usize,
-    w: &[&[F32x16]; P],
+    w: &[F32x16],
     out: &mut [F32x16],
     go_on: bool,
 ) {
-    if R * P > TILE_ROWS {
-        // Never asked for; without this line it would be compiled all the same.
-        return;
-    }
-    let mut acc = [[s.splat(0.0); P]; R];
+    let out: &mut [F32x16; R] = out[row..].first_chunk_mut().expect("a line for each row");
+    let mut acc = [s.splat(0.0); R];
     if go_on {
         for r in 0..R {
-            for p in 0..P {
-                acc[r][p] = s.load(&out[p * stride + row + r]);
-            }
+            acc[r] = s.load(&out[r]);
         }
     }
-    let k = w[0].len();
-    let mut from = 0;
-    while from < k {
-        let n = 16.min(k - from);
-        let xs: &[F32x16; R] = x[from / 16 * stride + row..].first_chunk().expect("rows within the stride");
-        let mut ws: [&[F32x16]; P] = [&[]; P];
-        for p in 0..P {
-            ws[p] = &w[p][from..from + n];
-        }
-        for i in 0..n {
-            let mut wi = [s.splat(0.0); P];
-            for p in 0..P {
-                wi[p] = s.load(&ws[p][i]);
-            }
+    for (index, w) in w.chunks(16).enumerate() {
+        let x: &[F32x16; R] = x[index * stride + row..].first_chunk().expect("rows within the stride");
+        for (i, w) in w.iter().enumerate() {
+            let w = s.load(w);
             for r in 0..R {
-                let xi = s.splat(xs[r].0[i]);
-                for p in 0..P {
-                    acc[r][p] = s.fma(xi, wi[p], acc[r][p]);
-                }
+                acc[r] = s.fma(s.splat(x[r].0[i]), w, acc[r]);
             }
         }
-        from += n;
     }
     for r in 0..R {
-        for p in 0..P {
-            s.store(acc[r][p], &mut out[p * stride + row + r]);
-        }
+        s.store(acc[r], &mut out[r]);
     }
 }

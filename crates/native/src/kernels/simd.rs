@@ -54,6 +54,9 @@ pub(crate) trait Simd: Copy {
     /// `a` where it is less, else `b`: a NaN in `b` stays.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
 
+    /// Asks for the memory of `from` ahead of its use; only a hint.
+    fn prefetch<T>(self, from: &T);
+
     fn splat_u(self, x: u32) -> Self::U;
     fn load_u(self, from: &U32x16) -> Self::U;
     fn and(self, a: Self::U, b: Self::U) -> Self::U;
@@ -130,6 +133,8 @@ impl Simd for Portable {
         lanes!(i => if a[i] < b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
+    fn prefetch<T>(self, _from: &T) {}
+    #[inline(always)]
     fn splat_u(self, x: u32) -> Self::U {
         [x; 16]
     }
@@ -185,7 +190,7 @@ mod x86 {
         _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_load_ps,
         _mm256_load_si256, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi32,
         _mm256_set1_ps, _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_store_ps,
-        _mm256_sub_ps,
+        _mm256_sub_ps, _mm_prefetch, _MM_HINT_T0,
     };
 
     use super::{F32x16, Simd, U32x16};
@@ -264,6 +269,11 @@ mod x86 {
         #[inline(always)]
         fn min(self, a: Self::F, b: Self::F) -> Self::F {
             both!(_mm256_min_ps(a, b))
+        }
+        #[inline(always)]
+        fn prefetch<T>(self, from: &T) {
+            // SAFETY: the instruction is part of x86-64, and changes nothing but what is cached.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast()) }
         }
         #[inline(always)]
         fn splat_u(self, x: u32) -> Self::U {

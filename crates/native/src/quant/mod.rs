@@ -10,7 +10,7 @@ mod q8_0;
 use rayon::prelude::*;
 
 use crate::gguf::{Tensor, TensorType};
-use crate::kernels::{F32x16, Isa, Kernel, Simd, U32x16};
+use crate::kernels::{F32x16, Isa, Kernel, Simd, Store, U32x16};
 
 /// Values in a quantised block.
 const BLOCK: usize = 32;
@@ -82,28 +82,36 @@ impl Packed {
         self.outputs.div_ceil(16)
     }
 
-    /// The lines of `n` panels from `panel` on, if they are f32 as they lie.
+    /// The lines of a panel, if they are f32 as they lie.
     #[inline(always)]
-    pub(crate) fn plain(&self, panel: usize, n: usize) -> Option<&[F32x16]> {
+    pub(crate) fn plain(&self, panel: usize) -> Option<&[F32x16]> {
         match &self.data {
-            Data::F32(lines) => Some(&lines[panel * self.inputs..(panel + n) * self.inputs]),
+            Data::F32(lines) => Some(&lines[panel * self.inputs..(panel + 1) * self.inputs]),
             _ => None,
         }
     }
 
-    /// Writes the weights of the inputs `from..from + out.len()` of a panel, a line for each input.
-    /// `from` is a multiple of 64; so is the count, but at the end.
+    /// Hands the weights of `P` panels and the inputs `from..from + n` to `to`, in ascending order
+    /// of the input, the panels taking turns. `from` is a multiple of 64; so is `n`, but at the end.
     #[inline(always)]
-    pub(crate) fn dequantise<S: Simd>(&self, s: S, panel: usize, from: usize, out: &mut [F32x16]) {
+    pub(crate) fn unpack<S: Simd, const P: usize, T: Octets<S>>(
+        &self,
+        s: S,
+        panel: usize,
+        from: usize,
+        n: usize,
+        to: &mut T,
+    ) {
+        debug_assert!(from.is_multiple_of(2 * BLOCK) && from + n <= self.inputs, "whole pairs of blocks");
         match &self.data {
-            Data::F32(lines) => out.copy_from_slice(&lines[panel * self.inputs + from..][..out.len()]),
+            Data::F32(lines) => unpack_plain::<S, P, T>(s, &lines[panel * self.inputs..], self.inputs, from, n, to),
             Data::Q4_1(lines) => {
-                let n = q4_1::panel_lines(self.inputs);
-                q4_1::dequantise(s, &lines[panel * n..(panel + 1) * n], from, out);
+                let stride = q4_1::panel_lines(self.inputs);
+                q4_1::unpack::<S, P, T>(s, &lines[panel * stride..], stride, from, n, to);
             }
             Data::Q8_0(lines) => {
-                let n = q8_0::panel_lines(self.inputs);
-                q8_0::dequantise(s, &lines[panel * n..(panel + 1) * n], from, out);
+                let stride = q8_0::panel_lines(self.inputs);
+                q8_0::unpack::<S, P, T>(s, &lines[panel * stride..], stride, from, n, to);
             }
         }
     }
@@ -116,24 +124,78 @@ impl Packed {
         panel: &'a mut Vec<F32x16>,
     ) -> impl Iterator<Item = f32> + use<'a> {
         panel.resize(self.inputs, F32x16::ZERO);
-        isa.run(Dequantise { weights: self, panel: output / 16, out: panel });
+        isa.run(Unpack { weights: self, panel: output / 16, out: panel });
         panel.iter().map(move |line| line.0[output % 16])
     }
 }
 
+/// What is done with weights as they are unpacked.
+pub(crate) trait Octets<S: Simd> {
+    /// Takes the weights of 8 consecutive inputs of the `panel`-th panel asked for; `octet` counts
+    /// eights from the first input asked for.
+    fn take(&mut self, s: S, panel: usize, octet: usize, weights: impl Weights<S>);
+}
+
+/// The weights of an octet, unpacked one by one as they are asked for, so that few registers hold
+/// them.
+pub(crate) trait Weights<S: Simd> {
+    /// The next of the eight.
+    fn next(&mut self, s: S) -> S::F;
+}
+
+/// Asks for the lines that the next panels' turn will need.
+#[inline(always)]
+fn prefetch<S: Simd, T>(s: S, lines: &[T], at: usize, n: usize) {
+    if let Some(lines) = lines.get(at..at + n) {
+        for line in lines {
+            s.prefetch(line);
+        }
+    }
+}
+
+/// [`Packed::unpack`] of f32; panels are `stride` lines apart.
+#[inline(always)]
+fn unpack_plain<S: Simd, const P: usize, T: Octets<S>>(
+    s: S,
+    lines: &[F32x16],
+    stride: usize,
+    from: usize,
+    n: usize,
+    to: &mut T,
+) {
+    for octet in 0..n / 8 {
+        for p in 0..P {
+            let at = p * stride + from + octet * 8;
+            prefetch(s, lines, at + P * stride, 8);
+            to.take(s, p, octet, Plain(&lines[at..at + 8]));
+        }
+    }
+}
+
+struct Plain<'a>(&'a [F32x16]);
+
+impl<S: Simd> Weights<S> for Plain<'_> {
+    #[inline(always)]
+    fn next(&mut self, s: S) -> S::F {
+        let (line, rest) = self.0.split_first().expect("eight weights");
+        self.0 = rest;
+        s.load(line)
+    }
+}
+
 /// A whole panel as f32.
-struct Dequantise<'a> {
+struct Unpack<'a> {
     weights: &'a Packed,
     panel: usize,
     out: &'a mut [F32x16],
 }
 
-impl Kernel for Dequantise<'_> {
+impl Kernel for Unpack<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        self.weights.dequantise(s, self.panel, 0, self.out);
+        self.weights.unpack::<S, 1, _>(s, self.panel, 0, self.out.len(), &mut Store(self.out));
     }
 }
 

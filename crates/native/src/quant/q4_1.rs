@@ -3,9 +3,9 @@
 //! A packed block is 5 lines. Line 0: d in the low half of each lane's word, m in the high half.
 //! Lines 1 to 4: the q of 8 consecutive inputs each, the first in the lowest four bits.
 
-use crate::kernels::{F32x16, Simd, U32x16};
+use crate::kernels::{Simd, U32x16};
 
-use super::{BLOCK, PackError, half_to_f32, scale};
+use super::{BLOCK, Octets, PackError, Weights, half_to_f32, prefetch, scale};
 
 const BLOCK_LINES: usize = 5;
 const BLOCK_BYTES: usize = 20;
@@ -30,26 +30,46 @@ pub(super) fn pack(row: &[u8], lane: usize, panel: &mut [U32x16]) -> Result<(), 
     Ok(())
 }
 
-/// The weights of the inputs from `from` on, a multiple of 32.
+/// [`Packed::unpack`](super::Packed::unpack) of this format; panels are `stride` lines apart.
 #[inline(always)]
-pub(super) fn dequantise<S: Simd>(s: S, panel: &[U32x16], from: usize, out: &mut [F32x16]) {
-    let blocks = panel[from / BLOCK * BLOCK_LINES..].as_chunks::<BLOCK_LINES>().0;
-    for (block, out) in blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
-        let scales = s.load_u(&block[0]);
-        let (d, m) = (half_to_f32(s, scales), half_to_f32(s, s.shr::<16>(scales)));
-        let (octets, _) = out.as_chunks_mut::<8>();
-        for i in 0..4 {
-            let q = s.load_u(&block[1 + i]);
-            let out = &mut octets[i];
-            let mask = s.splat_u(15);
-            s.store(s.fma(s.to_f32(s.and(q, mask)), d, m), &mut out[0]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<4>(q), mask)), d, m), &mut out[1]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<8>(q), mask)), d, m), &mut out[2]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<12>(q), mask)), d, m), &mut out[3]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<16>(q), mask)), d, m), &mut out[4]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<20>(q), mask)), d, m), &mut out[5]);
-            s.store(s.fma(s.to_f32(s.and(s.shr::<24>(q), mask)), d, m), &mut out[6]);
-            s.store(s.fma(s.to_f32(s.shr::<28>(q)), d, m), &mut out[7]);
+pub(super) fn unpack<S: Simd, const P: usize, T: Octets<S>>(
+    s: S,
+    lines: &[U32x16],
+    stride: usize,
+    from: usize,
+    n: usize,
+    to: &mut T,
+) {
+    for block in 0..n / BLOCK {
+        let at = (from / BLOCK + block) * BLOCK_LINES;
+        let mut scales = [(s.splat(0.0), s.splat(0.0)); P];
+        for p in 0..P {
+            prefetch(s, lines, (P + p) * stride + at, BLOCK_LINES);
+            let words = s.load_u(&lines[p * stride + at]);
+            scales[p] = (half_to_f32(s, words), half_to_f32(s, s.shr::<16>(words)));
         }
+        for i in 0..4 {
+            for p in 0..P {
+                let (d, m) = scales[p];
+                let q = s.load_u(&lines[p * stride + at + 1 + i]);
+                to.take(s, p, block * 4 + i, Nibbles::<S> { q, d, m });
+            }
+        }
+    }
+}
+
+/// Eight weights, the next one's q in the lowest four bits.
+struct Nibbles<S: Simd> {
+    q: S::U,
+    d: S::F,
+    m: S::F,
+}
+
+impl<S: Simd> Weights<S> for Nibbles<S> {
+    #[inline(always)]
+    fn next(&mut self, s: S) -> S::F {
+        let q = s.to_f32(s.and(self.q, s.splat_u(15)));
+        self.q = s.shr::<4>(self.q);
+        s.fma(q, self.d, self.m)
     }
 }

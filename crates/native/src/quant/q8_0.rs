@@ -4,9 +4,9 @@
 //! the second's in the high half. Then 8 lines for each: the q of 4 consecutive inputs a line, the
 //! first in the lowest byte. An odd last block leaves its partner's lines zero.
 
-use crate::kernels::{F32x16, Simd, U32x16};
+use crate::kernels::{Simd, U32x16};
 
-use super::{BLOCK, PackError, half_to_f32, scale};
+use super::{BLOCK, Octets, PackError, Weights, half_to_f32, prefetch, scale};
 
 const PAIR_LINES: usize = 17;
 const BLOCK_BYTES: usize = 34;
@@ -29,24 +29,52 @@ pub(super) fn pack(row: &[u8], lane: usize, panel: &mut [U32x16]) -> Result<(), 
     Ok(())
 }
 
-/// The weights of the inputs from `from` on, a multiple of 64.
+/// [`Packed::unpack`](super::Packed::unpack) of this format; panels are `stride` lines apart and
+/// `from` is a multiple of 64.
 #[inline(always)]
-pub(super) fn dequantise<S: Simd>(s: S, panel: &[U32x16], from: usize, out: &mut [F32x16]) {
-    let pairs = panel[from / (2 * BLOCK) * PAIR_LINES..].as_chunks::<PAIR_LINES>().0;
-    for (pair, out) in pairs.iter().zip(out.chunks_mut(2 * BLOCK)) {
-        let scales = s.load_u(&pair[0]);
-        let mut d = half_to_f32(s, scales);
-        for (half, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-            let (quads, _) = out.as_chunks_mut::<4>();
-            for i in 0..8 {
-                let q = s.load_u(&pair[1 + half * 8 + i]);
-                let out = &mut quads[i];
-                s.store(s.mul(s.to_f32(s.sar::<24>(s.shl::<24>(q))), d), &mut out[0]);
-                s.store(s.mul(s.to_f32(s.sar::<24>(s.shl::<16>(q))), d), &mut out[1]);
-                s.store(s.mul(s.to_f32(s.sar::<24>(s.shl::<8>(q))), d), &mut out[2]);
-                s.store(s.mul(s.to_f32(s.sar::<24>(q)), d), &mut out[3]);
-            }
-            d = half_to_f32(s, s.shr::<16>(scales));
+pub(super) fn unpack<S: Simd, const P: usize, T: Octets<S>>(
+    s: S,
+    lines: &[U32x16],
+    stride: usize,
+    from: usize,
+    n: usize,
+    to: &mut T,
+) {
+    for block in 0..n / BLOCK {
+        let at = (from / (2 * BLOCK) + block / 2) * PAIR_LINES;
+        let mut scales = [s.splat(0.0); P];
+        for p in 0..P {
+            prefetch(s, lines, (P + p) * stride + at + block % 2 * 9, 9 - block % 2);
+            let words = s.load_u(&lines[p * stride + at]);
+            scales[p] = half_to_f32(s, if block % 2 == 0 { words } else { s.shr::<16>(words) });
         }
+        for i in 0..4 {
+            for p in 0..P {
+                let at = p * stride + at + 1 + block % 2 * 8 + 2 * i;
+                let (q, then) = (s.load_u(&lines[at]), s.load_u(&lines[at + 1]));
+                to.take(s, p, block * 4 + i, Bytes::<S> { q, then, d: scales[p], taken: 0 });
+            }
+        }
+    }
+}
+
+/// Eight weights, the next one's q in the lowest byte of `q`, the last four in `then`.
+struct Bytes<S: Simd> {
+    q: S::U,
+    then: S::U,
+    d: S::F,
+    taken: usize,
+}
+
+impl<S: Simd> Weights<S> for Bytes<S> {
+    #[inline(always)]
+    fn next(&mut self, s: S) -> S::F {
+        if self.taken == 4 {
+            self.q = self.then;
+        }
+        self.taken += 1;
+        let q = s.to_f32(s.sar::<24>(s.shl::<24>(self.q)));
+        self.q = s.shr::<8>(self.q);
+        s.mul(q, self.d)
     }
 }

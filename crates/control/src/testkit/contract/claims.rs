@@ -17,7 +17,8 @@ pub fn assert_soundness(potential: &dyn Potential, symbols: &[TokenId], depth: u
             continue;
         }
         let next = symbols.iter().chain(&[TokenId::EOS]);
-        let extended: Vec<Vec<TokenId>> = next.map(|token| [context.as_slice(), &[*token]].concat()).collect();
+        let extended: Vec<Vec<TokenId>> =
+            next.map(|token| [context.as_slice(), &[*token]].concat()).collect();
         for (extended, score) in extended.iter().zip(oracle.scores(&extended)) {
             if score > f64::NEG_INFINITY {
                 oracle.fail(extended, format_args!("the weight is {score}, but its prefix has weight zero"));
@@ -65,7 +66,8 @@ fn completes(
         let probed = cursor.probe(&rows, vec![symbols.to_vec(); rows.len()]);
         let (mut parents, mut steps) = (Vec::new(), Vec::new());
         for (row, probed) in probed.into_iter().enumerate() {
-            let probed = probed.unwrap_or_else(|error| oracle.fail(context, format_args!("probe fails: {error}")));
+            let probed =
+                probed.unwrap_or_else(|error| oracle.fail(context, format_args!("probe fails: {error}")));
             for (symbol, _) in symbols.iter().zip(probed).filter(|(_, logw)| *logw > f64::NEG_INFINITY) {
                 parents.push(row);
                 steps.push([*symbol]);

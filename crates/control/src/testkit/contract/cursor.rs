@@ -11,7 +11,8 @@ const ROWS: usize = 5;
 /// Runs a random script of `steps` operations on a population: advancing (by spans too), probing,
 /// rows, requests in flight together or never waited for, selection, forks, release. After each,
 /// every row must weigh what a fresh cursor gives its whole context, and copies must have stayed
-/// independent. `seed` fixes the script, which draws its tokens from `symbols` and the end.
+/// independent. `seed` fixes the script, which draws its tokens from `symbols`, where ids outside
+/// the vocabulary are welcome, and the end.
 ///
 /// # Panics
 /// If a row and its whole context disagree, or a row fails.
@@ -174,7 +175,7 @@ impl Check<'_> {
             tokens.push(TokenId::EOS);
             let mut cursor = self.oracle.at(std::slice::from_ref(&column.context));
             let row = self.oracle.row(&column.context, cursor.logw_next(&[0]).remove(0));
-            let is_live = |token: &TokenId| row.at(self.oracle.vocab().position_of(*token)) > f64::NEG_INFINITY;
+            let is_live = |token: &TokenId| self.oracle.entry(&row, *token) > f64::NEG_INFINITY;
             tokens.retain(is_live);
             // Sequences end, but not at once.
             if tokens.len() > 1 && dice.below(3) > 0 {
@@ -226,7 +227,7 @@ impl Check<'_> {
             });
             let expected = self.fresh_row(column);
             for (token, weight) in tokens.iter().zip(weights) {
-                let expected = expected.at(self.oracle.vocab().position_of(*token));
+                let expected = self.oracle.entry(&expected, *token);
                 self.compare(column, "probe", weight, expected);
             }
         }
