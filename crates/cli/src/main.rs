@@ -10,6 +10,7 @@ mod bench;
 mod error;
 mod input;
 mod run;
+mod table;
 mod tokenize;
 
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, Table, presets};
 use lockstep::model;
 use lockstep::native::gguf::{Gguf, tokenizer_spec};
 use serde_json::json;
@@ -10,6 +9,7 @@ use serde_json::json;
 use crate::args::TokenizeArgs;
 use crate::error::CliError;
 use crate::input;
+use crate::table::table;
 
 pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
     let text = input::text("TEXT", &args.text)?;
@@ -27,14 +27,10 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
         println!("{}", json!({ "tokens": tokens, "count": ids.len(), "model": args.model.model }));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["id", "token"]);
+    let mut table = table(["id", "token"], 1);
     for id in &ids {
         let special = if vocab.is_special(*id) { " (special)" } else { "" };
         table.add_row([id.to_string(), format!("{:?}{special}", vocab.display(*id))]);
-    }
-    if let Some(column) = table.column_mut(0) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}\n{} tokens", ids.len());
     Ok(ExitCode::SUCCESS)

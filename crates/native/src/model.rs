@@ -120,7 +120,7 @@ impl NativeModel {
         self.pool.current_num_threads()
     }
 
-    /// Checks all of a batch, and takes its sequences out of the table.
+    /// Checks all of a batch before anything changes.
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), ModelError> {
         let Capabilities { vocab_size, context_length, max_batch_tokens, .. } = self.capabilities;
         let mut seen = HashSet::new();
@@ -129,7 +129,8 @@ impl NativeModel {
             let seq = item.seq.0;
             let held = self.sequences.get(&item.seq).ok_or_else(|| unknown(item.seq))?;
             if !seen.insert(item.seq) {
-                let message = format!("sequence {seq} occurs twice in a batch: join its tokens into one item");
+                let message =
+                    format!("sequence {seq} occurs twice in a batch: join its tokens into one item");
                 return Err(ModelError::new(ModelErrorKind::Sequence, message));
             }
             if item.tokens.is_empty() {
@@ -137,7 +138,8 @@ impl NativeModel {
                 return Err(ModelError::new(ModelErrorKind::Limit, message));
             }
             if let Some(token) = item.tokens.iter().find(|token| token.index() >= vocab_size) {
-                let message = format!("token {token} of sequence {seq} is not one of the {vocab_size} tokens");
+                let message =
+                    format!("token {token} of sequence {seq} is not one of the {vocab_size} tokens");
                 return Err(ModelError::new(ModelErrorKind::Token, message));
             }
             let len = held.len() + item.tokens.len();
@@ -150,9 +152,8 @@ impl NativeModel {
             tokens += item.tokens.len();
         }
         if tokens > max_batch_tokens {
-            let message = format!(
-                "the batch has {tokens} tokens, and one forward takes {max_batch_tokens}: split it"
-            );
+            let message =
+                format!("the batch has {tokens} tokens, and one forward takes {max_batch_tokens}: split it");
             return Err(ModelError::new(ModelErrorKind::Limit, message));
         }
         Ok(())

@@ -116,7 +116,10 @@ impl File {
         let gguf = Gguf::open(file.path()).unwrap();
         NativeModel::load(&gguf, NativeOptions::default().threads(2)).map_err(|error| {
             let line = error.to_string();
-            assert!(line.starts_with(&format!("{}: ", file.path().display())) && !line.contains('\n'), "{line}");
+            assert!(
+                line.starts_with(&format!("{}: ", file.path().display())) && !line.contains('\n'),
+                "{line}"
+            );
             line
         })
     }
@@ -137,14 +140,23 @@ fn native_load_takes_a_small_file_as_it_is() {
 fn native_load_names_the_key_that_is_wrong() {
     let u = Value::U32;
     for (file, message) in [
-        (good().key("general.architecture", Value::Str("gemma3")), "general.architecture is `gemma3`, and only `llama`"),
+        (
+            good().key("general.architecture", Value::Str("gemma3")),
+            "general.architecture is `gemma3`, and only `llama`",
+        ),
         (good().without("llama.embedding_length"), "the key `llama.embedding_length` is missing"),
         (good().key("llama.block_count", u(0)), "llama.block_count is 0"),
         (good().key("llama.block_count", u(u32::MAX)), "llama.block_count is 4294967295"),
         (good().key("llama.attention.head_count", u(0)), "llama.attention.head_count is 0"),
         (good().key("llama.attention.head_count_kv", u(3)), "a divisor of attention.head_count 2 is needed"),
-        (good().key("llama.embedding_length", u(40)), "llama.embedding_length is 40, and only multiples of 16"),
-        (good().key("llama.attention.head_count", u(4)), "llama.attention.key_length is 8, and only multiples"),
+        (
+            good().key("llama.embedding_length", u(40)),
+            "llama.embedding_length is 40, and only multiples of 16",
+        ),
+        (
+            good().key("llama.attention.head_count", u(4)),
+            "llama.attention.key_length is 8, and only multiples",
+        ),
         (good().key("llama.rope.dimension_count", u(8)), "llama.rope.dimension_count is 8, and only"),
         (good().key("llama.rope.scaling.type", Value::Str("yarn")), "llama.rope.scaling.type is yarn"),
         (good().key("llama.expert_count", u(8)), "llama.expert_count is 8"),
@@ -163,9 +175,15 @@ fn native_load_names_the_tensor_that_is_wrong() {
     for (file, message) in [
         (good().without(q), "the tensor `blk.0.attn_q.weight` is missing"),
         (good().key("llama.block_count", Value::U32(2)), "the tensor `blk.1.attn_norm.weight` is missing"),
-        (good().tensor(q, &[32, 48], F32), "the tensor `blk.0.attn_q.weight` has the shape [32, 48], not [32, 32]"),
+        (
+            good().tensor(q, &[32, 48], F32),
+            "the tensor `blk.0.attn_q.weight` has the shape [32, 48], not [32, 32]",
+        ),
         (good().tensor(q, &[32], F32), "has the shape [32], not [32, 32]"),
-        (good().tensor(q, &[32, 32], F16), "`blk.0.attn_q.weight` is of type F16, and only F32, Q4_1 and Q8_0"),
+        (
+            good().tensor(q, &[32, 32], F16),
+            "`blk.0.attn_q.weight` is of type F16, and only F32, Q4_1 and Q8_0",
+        ),
         (good().tensor("output_norm.weight", &[32], F16), "is of type F16, and only F32 norms"),
         (good().tensor("token_embd.weight", &[64, 10], F32), "`token_embd.weight` has the shape [64, 10]"),
         (good().tensor("output.weight", &[32, 11], F32), "the shape [32, 11], not [32, 10]"),

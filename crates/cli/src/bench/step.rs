@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
 use lockstep::control::{BoolFsa, Coerced, Direct, Product, PromptedLlm, Smc, SmcOptions, SmcRun};
 use lockstep::engine::{Stats, TokenId};
 use lockstep::model::{self, LoadOptions, Loaded};
@@ -21,6 +20,7 @@ use super::plain::Plain;
 use super::timed::{Clock, Timed};
 use crate::args::BenchStepArgs;
 use crate::error::CliError;
+use crate::table::table;
 
 const PROMPT: &str = "Once upon a time, in a small village by the sea,";
 
@@ -193,10 +193,8 @@ fn share_of_peak(model: &Loaded, rows: usize, figures: &mut Figures) {
 }
 
 fn print_table(figures: &Figures, rows: &[usize]) {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "rows", "", "step", "forward", "draw", "constraint", "rest", "tokens/s", "of f32 peak",
-    ]);
+    let header = ["rows", "", "step", "forward", "draw", "constraint", "rest", "tokens/s", "of f32 peak"];
+    let mut table = table(header, header.len());
     let show = |name: String, digits: usize| {
         figures.summary(&name).map_or(String::new(), |s| format!("{:.digits$}", s.median))
     };
@@ -217,9 +215,6 @@ fn print_table(figures: &Figures, rows: &[usize]) {
                 share.map_or(String::new(), |s| format!("{:.0} %", 100.0 * s.median)),
             ]);
         }
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     println!("milliseconds a step, medians\n{table}");
     if let Some(peak) = figures.summary("peak.f32_gflops") {

@@ -1,10 +1,11 @@
 //! What a run found, as a table or as JSON.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use lockstep::control::{Sequences, weights};
 use lockstep::engine::TokenId;
 use lockstep::model::Loaded;
 use serde_json::{Value, json};
+
+use crate::table::table;
 
 pub(crate) struct Report<'a> {
     pub(crate) sequences: Sequences,
@@ -89,11 +90,7 @@ impl Report<'_> {
         if texts.is_empty() {
             lines.push("every particle died: nothing that the model can say satisfies the request".into());
         } else {
-            let mut table = Table::new();
-            table
-                .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-                .set_content_arrangement(ContentArrangement::Dynamic)
-                .set_header(["probability", "log-weight", "count", "text"]);
+            let mut table = table(["probability", "log-weight", "count", "text"], 3);
             for text in &texts {
                 table.add_row([
                     format!("{:.4}", text.probability),
@@ -101,11 +98,6 @@ impl Report<'_> {
                     text.count.to_string(),
                     format!("{:?}", text.text),
                 ]);
-            }
-            for column in 0..3 {
-                if let Some(column) = table.column_mut(column) {
-                    column.set_cell_alignment(CellAlignment::Right);
-                }
             }
             lines.push(table.to_string());
         }

@@ -1,5 +1,6 @@
 //! Every potential under the contract test kit, against oracles written here, and potentials that
 //! break a law, which the kit must catch.
+#![allow(clippy::unwrap_used)] // helpers of tests, where a panic is the report
 
 mod broken;
 mod coerced;

@@ -31,7 +31,7 @@ fn check(first: Arc<dyn Potential>, second: Arc<dyn Potential>) -> Product {
     assert_contract(&product, &words(&symbols, 2), Tolerance::WEIGHTED);
     assert_soundness(&product, &symbols, 2);
     assert_claims(&product, &symbols, 2, 0, Tolerance::WEIGHTED);
-    for seed in 0..6 {
+    for seed in 0..4 {
         assert_cursor(&product, &and_strangers(&symbols, &vocab), 60, seed, Tolerance::WEIGHTED);
     }
     let whole = |potential: &dyn Potential, context: &[TokenId]| {
@@ -74,6 +74,22 @@ fn two_models_keep_the_contract_and_share_a_forward() {
     drop((cursor, run));
     check(Arc::new(first), Arc::new(second));
     check(Arc::new(llm(&vocab)), Arc::new(llm(&vocab)));
+}
+
+#[test]
+fn what_the_constraint_kills_costs_the_model_nothing_more() {
+    let vocab = tokens();
+    let model = ScriptedModel::new(9, with_memory(9));
+    let log = model.log();
+    let llm = PromptedLlm::new(start(model), Arc::clone(&vocab), &ids(&[5])).unwrap();
+    let fsa = Arc::new(BoolFsa::from_regex("(ab)*").unwrap());
+    let constraint = Coerced::new(fsa, vocab).unwrap();
+    let product = Product::new(Arc::new(llm), Arc::new(constraint)).unwrap();
+    let mut cursor = product.open(2, &Run::default()).unwrap();
+    let _ = cursor.logw_next(&[0, 1]);
+    let _ = cursor.advance(&[0, 1], &[&ids(&[0]), &ids(&[1])]);
+    let _ = cursor.logw_next(&[0, 1]);
+    assert_eq!((log.rows(), log.held()), (vec![1, 1], 1));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Potentials given by a function of the whole sequence, models with a memory, and comparisons.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use lockstep_control::ControlError;
@@ -98,7 +99,11 @@ pub(crate) fn with_memory(n: usize) -> impl Fn(&[TokenId]) -> Vec<f32> + Clone +
 }
 
 pub(crate) fn start(model: ScriptedModel) -> Engine {
-    let config = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
+    let config = EngineConfig {
+        straggler_wait: StragglerWait::Unlimited,
+        threads: NonZero::new(1),
+        ..EngineConfig::default()
+    };
     Engine::start(model, config)
 }
 

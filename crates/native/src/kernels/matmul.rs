@@ -99,9 +99,8 @@ impl<S: Simd, const R: usize, const P: usize> Octets<S> for Chains<'_, S, R, P> 
         let x: &[F32x16; R] = self.x[octet / 2 * R..].first_chunk().expect("a line for each row");
         for i in 0..8 {
             let w = weights.next(s);
-            for r in 0..R {
-                let xi = s.splat(x[r].0[octet % 2 * 8 + i]);
-                self.acc[panel][r] = s.fma(xi, w, self.acc[panel][r]);
+            for (x, acc) in x.iter().zip(&mut self.acc[panel]) {
+                *acc = s.fma(s.splat(x.0[octet % 2 * 8 + i]), w, *acc);
             }
         }
     }

@@ -186,11 +186,11 @@ pub(crate) use x86::Avx2;
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_castps_si256,
-        _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_load_ps,
-        _mm256_load_si256, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi32,
-        _mm256_set1_ps, _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_store_ps,
-        _mm256_sub_ps, _mm_prefetch, _MM_HINT_T0,
+        __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256,
+        _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_div_ps, _mm256_fmadd_ps,
+        _mm256_load_ps, _mm256_load_si256, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_si256,
+        _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32,
+        _mm256_store_ps, _mm256_sub_ps,
     };
 
     use super::{F32x16, Simd, U32x16};

@@ -104,7 +104,9 @@ impl Packed {
     ) {
         debug_assert!(from.is_multiple_of(2 * BLOCK) && from + n <= self.inputs, "whole pairs of blocks");
         match &self.data {
-            Data::F32(lines) => unpack_plain::<S, P, T>(s, &lines[panel * self.inputs..], self.inputs, from, n, to),
+            Data::F32(lines) => {
+                unpack_plain::<S, P, T>(s, &lines[panel * self.inputs..], self.inputs, from, n, to)
+            }
             Data::Q4_1(lines) => {
                 let stride = q4_1::panel_lines(self.inputs);
                 q4_1::unpack::<S, P, T>(s, &lines[panel * stride..], stride, from, n, to);

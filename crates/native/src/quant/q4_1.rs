@@ -43,14 +43,13 @@ pub(super) fn unpack<S: Simd, const P: usize, T: Octets<S>>(
     for block in 0..n / BLOCK {
         let at = (from / BLOCK + block) * BLOCK_LINES;
         let mut scales = [(s.splat(0.0), s.splat(0.0)); P];
-        for p in 0..P {
+        for (p, scale) in scales.iter_mut().enumerate() {
             prefetch(s, lines, (P + p) * stride + at, BLOCK_LINES);
             let words = s.load_u(&lines[p * stride + at]);
-            scales[p] = (half_to_f32(s, words), half_to_f32(s, s.shr::<16>(words)));
+            *scale = (half_to_f32(s, words), half_to_f32(s, s.shr::<16>(words)));
         }
         for i in 0..4 {
-            for p in 0..P {
-                let (d, m) = scales[p];
+            for (p, &(d, m)) in scales.iter().enumerate() {
                 let q = s.load_u(&lines[p * stride + at + 1 + i]);
                 to.take(s, p, block * 4 + i, Nibbles::<S> { q, d, m });
             }

@@ -43,16 +43,16 @@ pub(super) fn unpack<S: Simd, const P: usize, T: Octets<S>>(
     for block in 0..n / BLOCK {
         let at = (from / (2 * BLOCK) + block / 2) * PAIR_LINES;
         let mut scales = [s.splat(0.0); P];
-        for p in 0..P {
+        for (p, scale) in scales.iter_mut().enumerate() {
             prefetch(s, lines, (P + p) * stride + at + block % 2 * 9, 9 - block % 2);
             let words = s.load_u(&lines[p * stride + at]);
-            scales[p] = half_to_f32(s, if block % 2 == 0 { words } else { s.shr::<16>(words) });
+            *scale = half_to_f32(s, if block % 2 == 0 { words } else { s.shr::<16>(words) });
         }
         for i in 0..4 {
-            for p in 0..P {
+            for (p, &d) in scales.iter().enumerate() {
                 let at = p * stride + at + 1 + block % 2 * 8 + 2 * i;
                 let (q, then) = (s.load_u(&lines[at]), s.load_u(&lines[at + 1]));
-                to.take(s, p, block * 4 + i, Bytes::<S> { q, then, d: scales[p], taken: 0 });
+                to.take(s, p, block * 4 + i, Bytes::<S> { q, then, d, taken: 0 });
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Cursors against whole contexts, after random scripts.
 
-use lockstep_sample::{DrawKey, ProblemKey, TokenId};
+use lockstep_sample::{DrawKey, DrawMethod, ProblemKey, TokenId};
 
 use super::{Oracle, Tolerance};
-use crate::potential::{Answer, Cursor, Potential, Row, Status, Want};
+use crate::potential::{Answer, Cursor, Draws, Potential, Row, Status, Want};
 
 /// Rows that a script begins with, and the most that a selection makes.
 const ROWS: usize = 5;
 
 /// Runs a random script of `steps` operations on a population: advancing (by spans too), probing,
-/// rows, requests in flight together or never waited for, selection, forks, release. After each,
+/// rows, draws, requests in flight together or never waited for, selection, forks, release. After each,
 /// every row must weigh what a fresh cursor gives its whole context, and copies must have stayed
 /// independent. `seed` fixes the script, which draws its tokens from `symbols`, where ids outside
 /// the vocabulary are welcome, and the end.
@@ -32,7 +32,7 @@ pub fn assert_cursor(
             check.refusals(&mut population);
             population = check.open();
         }
-        match dice.below(8) {
+        match dice.below(9) {
             0..=2 => check.advance(&mut population, &mut dice),
             3 => check.two_in_flight(&mut population, &mut dice),
             4 => {
@@ -42,6 +42,7 @@ pub fn assert_cursor(
             }
             5 => population.select(&dice.ancestors(population.rows.len())),
             6 => check.fork(&mut population, &mut dice),
+            7 => check.draw(&mut population, &mut dice),
             _ => {
                 let row = dice.below(population.rows.len());
                 population.cursor.release(&[row]);
@@ -237,6 +238,30 @@ impl Check<'_> {
             let expected = self.fresh_row(column);
             for position in 0..self.oracle.vocab().row_len() {
                 self.compare(column, "logw_next", actual.at(position), expected.at(position));
+            }
+        }
+    }
+
+    /// A cursor that draws does so from the row, and is not moved by it.
+    fn draw(&self, population: &mut Population, dice: &mut Dice) {
+        if !population.cursor.draws() {
+            return;
+        }
+        let rows = dice.some(self.open_rows(population));
+        let keys = (1..).zip(&rows).map(|(particle, _)| DrawKey { particle, ..dice.key }).collect();
+        let draws = Draws { keys, method: DrawMethod::default(), masks: None };
+        let answers = population.cursor.request(&rows, Want::Draw(draws)).wait();
+        for (row, answer) in rows.iter().zip(answers) {
+            let column = &population.rows[*row];
+            let drawn = answer.map(Answer::into_draw).unwrap_or_else(|error| {
+                self.oracle.fail(&column.context, format_args!("draw fails: {error}"))
+            });
+            let expected = self.fresh_row(column);
+            let log_mass = drawn.map_or(f64::NEG_INFINITY, |drawn| drawn.log_mass);
+            self.compare(column, "the mass drawn from", log_mass, expected.log_total());
+            if let Some(drawn) = drawn {
+                let weight = self.oracle.entry(&expected, drawn.token);
+                self.compare(column, "the weight of a drawn token", drawn.logp + log_mass, weight);
             }
         }
     }

@@ -87,14 +87,7 @@ impl Llama {
     }
 
     /// Writes the logits of the residual rows `begin..begin + rows` of `work` to `out`, row-major.
-    pub(crate) fn logits(
-        &self,
-        isa: Isa,
-        work: &mut Workspace,
-        begin: usize,
-        rows: usize,
-        out: &mut [f32],
-    ) {
+    pub(crate) fn logits(&self, isa: Isa, work: &mut Workspace, begin: usize, rows: usize, out: &mut [f32]) {
         work.product.gather(&work.x, begin..begin + rows);
         work.normed.norm(isa, &work.product, &self.output_norm, self.hyper.norm_eps);
         work.normed.product_rows(isa, self.output(), out);

@@ -57,8 +57,7 @@ impl Hyper {
             heads: read("llama.attention.head_count")?,
             kv_heads: or("llama.attention.head_count_kv", heads)?,
             head_dim: or("llama.attention.key_length", embedding / heads.max(1))?,
-            context: usize::try_from(gguf.u64("llama.context_length")?.min(MOST * 16))
-                .expect("at most 2^24"),
+            context: usize::try_from(gguf.u64("llama.context_length")?.min(MOST * 16)).expect("at most 2^24"),
             rope_base: gguf.opt_f32("llama.rope.freq_base")?.unwrap_or(10_000.0),
             norm_eps: gguf.f32("llama.attention.layer_norm_rms_epsilon")?,
         };

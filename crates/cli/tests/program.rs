@@ -1,0 +1,181 @@
+//! The program as its user meets it: on the real model, and with wrong input.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use lockstep::grammar::{Dfa, RegexOptions};
+use serde_json::Value;
+
+fn lockstep(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lockstep")).args(args).output().unwrap()
+}
+
+/// A task of `testdata/tasks.json`.
+fn task(name: &str) -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/tasks.json");
+    let tasks: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    tasks[name].clone()
+}
+
+/// Runs a task with a regular expression and reads its JSON.
+fn run(name: &str, more: &[&str]) -> Value {
+    let task = task(name);
+    let max_tokens = task["max_tokens"].to_string();
+    let mut args = vec!["run", "--prompt", task["prompt"].as_str().unwrap(), "--max-tokens", &max_tokens, "--json"];
+    if let Some(regex) = task["regex"].as_str() {
+        args.extend(["--regex", regex]);
+    }
+    args.extend(more);
+    let output = lockstep(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What must not depend on anything but the request.
+fn result(mut object: Value) -> Value {
+    object.as_object_mut().unwrap().remove("tokens_per_second").unwrap();
+    object
+}
+
+/// What is said on standard error, and the exit code.
+fn refusal(args: &[&str]) -> (String, i32) {
+    let output = lockstep(args);
+    assert!(output.stdout.is_empty(), "{args:?}");
+    (String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap())
+}
+
+#[test]
+fn the_date_task_gives_one_posterior_at_any_thread_count() {
+    let first = result(run("date", &["--particles", "16", "--seed", "1", "--threads", "2"]));
+    for threads in ["1", "2", "3"] {
+        let again = result(run("date", &["--particles", "16", "--seed", "1", "--threads", threads]));
+        assert_eq!(again, first, "{threads} threads");
+    }
+    let texts = first["texts"].as_array().unwrap();
+    assert!(texts.len() >= 2, "{texts:?}");
+    let regex = task("date")["regex"].as_str().unwrap().to_owned();
+    let dates = Dfa::from_regex(&regex, &RegexOptions::default()).unwrap();
+    let mut probability = 0.0;
+    for text in texts {
+        assert!(dates.accepts(text["text"].as_str().unwrap().as_bytes()), "{text}");
+        probability += text["probability"].as_f64().unwrap();
+    }
+    assert!((probability - 1.0).abs() < 1e-9);
+    let mut names: Vec<&String> = first.as_object().unwrap().keys().collect();
+    names.sort();
+    assert_eq!(names, ["ess", "forwards", "log_ml", "model", "n_resamples", "seed", "texts", "tokens"]);
+}
+
+#[test]
+fn the_evidence_of_the_date_and_email_tasks_is_near_an_independent_implementation() {
+    // genlm-control at seed 0: date -13.46 (direct, 32 particles), email -6.91. The seeds are fixed
+    // and results are exact, so the bounds (three times the spread over seeds) raise no false alarm.
+    for (name, reference, sampler) in
+        [("date", -13.46, "direct"), ("date", -13.46, "awrs"), ("email", -6.91, "direct")]
+    {
+        let mean: f64 = ["0", "1", "2"]
+            .iter()
+            .map(|seed| {
+                let args = ["--particles", "32", "--seed", seed, "--sampler", sampler];
+                run(name, &args)["log_ml"].as_f64().unwrap().exp() / 3.0
+            })
+            .sum();
+        assert!((mean.ln() - reference).abs() < 1.0, "{name} {sampler}: {}", mean.ln());
+    }
+}
+
+#[test]
+fn a_critic_prompt_and_chat_run() {
+    let args = ["--critic-prompt", "This is a very positive and enthusiastic movie review:"];
+    let reviewed = run("critic", &[&args[..], &["--particles", "4", "--seed", "2"]].concat());
+    assert!(reviewed["log_ml"].as_f64().unwrap() < 0.0);
+    // Sampler and critic share every forward.
+    assert!(reviewed["forwards"].as_u64().unwrap() <= 32);
+    let chat = run("story", &["--chat", "--particles", "2", "--seed", "2"]);
+    assert!(chat["texts"].as_array().is_some_and(|texts| !texts.is_empty()));
+}
+
+#[test]
+fn tokenize_shows_ids_and_texts() {
+    let output = lockstep(&["tokenize", "--json", "Hello world"]);
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["count"], 2);
+    assert_eq!(object["tokens"][1]["id"], 905);
+    assert_eq!(object["tokens"][1]["text"], " world");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
+    let cases: [(&[&str], &str); 11] = [
+        (&["--particles", "0"], "--particles: must be at least 1"),
+        (&["--max-tokens", "0"], "--max-tokens: must be at least 1"),
+        (&["--max-tokens", "9000"], "--max-tokens: 9000 after a prompt of 1 exceed"),
+        (&["--ess", "2"], "--ess: 2 must lie between 0 and 1"),
+        (&["--ess", "NaN"], "--ess: NaN must lie between 0 and 1"),
+        (&["--temperature", "0"], "--temperature: 0 must be finite and greater than 0"),
+        (&["--sampler", "awrs"], "--sampler: awrs rejects by a constraint"),
+        (&["--resampling", "best"], "--resampling: "),
+        (&["--critic-prompt", ""], "--critic-prompt: is empty"),
+        (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),
+        (&["--regex", r"(?=a)a"], "--regex: look-ahead at offset 0 is not supported"),
+    ];
+    for (args, expected) in cases {
+        let (message, code) = refusal(&[&["run", "--prompt", "Hi"], args].concat());
+        assert!(message.starts_with(&format!("lockstep: {expected}")), "{args:?}: {message}");
+        assert_eq!(code, 2, "{args:?}");
+    }
+    let long = "word ".repeat(9000);
+    let (message, code) = refusal(&["run", "--prompt", &long]);
+    assert!(message.starts_with("lockstep: --prompt: 9001 tokens leave no room"), "{message}");
+    assert_eq!((code, message.lines().count()), (2, 1));
+    assert_eq!(refusal(&["run", "--prompt", ""]).1, 2);
+    assert_eq!(refusal(&["run"]).1, 2);
+}
+
+#[test]
+fn a_faulty_pattern_is_shown_with_a_caret() {
+    let (message, code) = refusal(&["run", "--prompt", "Hi", "--regex", r"é(a)\1"]);
+    let expected = "lockstep: --regex: back-reference at offset 5 is not supported\n  é(a)\\1\n      ^\n";
+    assert_eq!((message.as_str(), code), (expected, 2));
+}
+
+#[test]
+fn files_that_are_no_model_are_one_line_and_exit_code_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| -> String {
+        let path: PathBuf = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let model = lockstep::model::locate(
+        &std::env::var("LOCKSTEP_MODEL").unwrap_or(lockstep::model::DEFAULT.into()),
+    )
+    .unwrap();
+    let real = fs::read(model).unwrap();
+    let cases = [
+        ("no-such-model".to_owned(), "no model `no-such-model`: give the path of a GGUF file, or one of"),
+        (file("text.gguf", b"not a model at all\n"), "not a GGUF file"),
+        (file("empty.gguf", b""), ""),
+        (file("header.gguf", &real[..50_000]), "truncated"),
+        (file("weights.gguf", &real[..real.len() - 1]), "truncated"),
+    ];
+    for (model, expected) in cases {
+        let (message, code) = refusal(&["run", "--prompt", "Hi", "--model", &model]);
+        assert!(message.starts_with("lockstep: ") && message.contains(expected), "{message}");
+        assert_eq!((code, message.lines().count()), (1, 1), "{message}");
+    }
+}
+
+#[test]
+fn a_missing_model_says_how_to_get_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(["run", "--prompt", "Hi", "--model", "smollm2-135m"])
+        .env("XDG_CACHE_HOME", folder.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("run `make model`"), "{message}");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -1,0 +1,6 @@
+//! Acceptance cases of the token samplers, through their cursors.
+#![allow(clippy::unwrap_used)] // helpers of tests, where a panic is the report
+
+mod awrs;
+mod direct;
+mod support;
