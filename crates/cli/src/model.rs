@@ -59,7 +59,9 @@ impl Loaded {
     /// # Errors
     /// If it has none.
     pub fn chat_template(&self) -> Result<&ChatTemplate, ModelError> {
-        self.template.as_ref().ok_or_else(|| ModelError(format!("{}: the model has no chat template", self.name)))
+        self.template
+            .as_ref()
+            .ok_or_else(|| ModelError(format!("{}: the model has no chat template", self.name)))
     }
 }
 
@@ -112,11 +114,7 @@ pub fn locate(model: &str) -> Result<PathBuf, ModelError> {
     if let Some(entry) = CATALOGUE.iter().find(|entry| entry.name == model) {
         let path = folder()?.join(format!("{}.gguf", entry.name));
         if !path.is_file() {
-            return Err(ModelError(format!(
-                "model `{model}` is not at {}: {}",
-                path.display(),
-                entry.get
-            )));
+            return Err(ModelError(format!("model `{model}` is not at {}: {}", path.display(), entry.get)));
         }
         return Ok(path);
     }
@@ -153,7 +151,8 @@ pub fn load(model: &str, options: &LoadOptions) -> Result<Loaded, ModelError> {
     }
     let network = NativeModel::load(&gguf, native)?;
     let multiply_adds_per_token = network.multiply_adds_per_token();
-    let engine = EngineConfig { threads: options.threads.or(options.engine.threads), ..options.engine.clone() };
+    let engine =
+        EngineConfig { threads: options.threads.or(options.engine.threads), ..options.engine.clone() };
     Ok(Loaded {
         name: model.to_owned(),
         engine: Engine::start(network, engine),

@@ -1,5 +1,7 @@
 //! The program as its user meets it: on the real model, and with wrong input.
 
+#![allow(clippy::unwrap_used)] // also in the helpers of tests
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -22,7 +24,8 @@ fn task(name: &str) -> Value {
 fn run(name: &str, more: &[&str]) -> Value {
     let task = task(name);
     let max_tokens = task["max_tokens"].to_string();
-    let mut args = vec!["run", "--prompt", task["prompt"].as_str().unwrap(), "--max-tokens", &max_tokens, "--json"];
+    let mut args =
+        vec!["run", "--prompt", task["prompt"].as_str().unwrap(), "--max-tokens", &max_tokens, "--json"];
     if let Some(regex) = task["regex"].as_str() {
         args.extend(["--regex", regex]);
     }
@@ -148,10 +151,9 @@ fn files_that_are_no_model_are_one_line_and_exit_code_1() {
         fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let model = lockstep::model::locate(
-        &std::env::var("LOCKSTEP_MODEL").unwrap_or(lockstep::model::DEFAULT.into()),
-    )
-    .unwrap();
+    let model =
+        lockstep::model::locate(&std::env::var("LOCKSTEP_MODEL").unwrap_or(lockstep::model::DEFAULT.into()))
+            .unwrap();
     let real = fs::read(model).unwrap();
     let cases = [
         ("no-such-model".to_owned(), "no model `no-such-model`: give the path of a GGUF file, or one of"),

@@ -1,5 +1,7 @@
 //! Whole runs on a model: one batch for everybody, and nobody changes anybody's numbers.
 
+#![allow(clippy::unwrap_used)] // also in the helpers of tests
+
 use std::num::NonZero;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -56,7 +58,7 @@ fn constraint(pattern: &str) -> Arc<dyn Potential> {
 fn problem(engine: &Engine, which: u64) -> (Smc, SmcOptions) {
     let llm = Arc::new(prompted(engine, &[[0, 1], [2, 1], [6, 3]][which as usize % 3]));
     let language = constraint("(a|b|c|\n){0,9}");
-    let sampler: Arc<dyn TokenSampler> = if which % 2 == 0 {
+    let sampler: Arc<dyn TokenSampler> = if which.is_multiple_of(2) {
         Arc::new(Direct::new(Arc::new(Product::new(llm, language).unwrap())))
     } else {
         Arc::new(Awrs::new(llm, language, AwrsOptions::default()).unwrap())
@@ -160,8 +162,13 @@ fn smc_20_two_runs_step_in_shared_forwards_and_keep_their_own_numbers() {
 
 #[test]
 fn smc_31_an_lm_critic_and_a_product_of_two_lms_take_one_forward_a_step() {
-    let options =
-        SmcOptions { n_particles: 6, max_tokens: 5, ess_threshold: 0.5, seed: Some(4), ..SmcOptions::default() };
+    let options = SmcOptions {
+        n_particles: 6,
+        max_tokens: 5,
+        ess_threshold: 0.5,
+        seed: Some(4),
+        ..SmcOptions::default()
+    };
     let run = |smc: Smc, log: &ForwardLog| {
         let mut steps = 0;
         let before = log.forwards();
@@ -187,8 +194,7 @@ fn smc_31_a_thousand_particles_run_in_slices_and_equal_the_unsliced_reference() 
         let llm = Arc::new(prompted(&engine, &[0, 1]));
         let target = Product::new(llm, constraint("[abc]{0,12}")).unwrap();
         let smc = Smc::new(Arc::new(Direct::new(Arc::new(target))), None).unwrap();
-        let options =
-            SmcOptions { n_particles: 1000, max_tokens: 8, seed: Some(9), ..SmcOptions::default() };
+        let options = SmcOptions { n_particles: 1000, max_tokens: 8, seed: Some(9), ..SmcOptions::default() };
         (smc.run(&options).unwrap(), log.forwards())
     };
     let (reference, whole) = run(1 << 16);

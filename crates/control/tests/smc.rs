@@ -1,5 +1,7 @@
 //! Acceptance cases of sequential Monte Carlo that need no real model.
 
+#![allow(clippy::unwrap_used)] // also in the helpers of tests
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -209,10 +211,13 @@ fn smc_03_weights_at_the_limit_are_the_ends() {
 fn smc_04_direct_without_a_critic_has_no_variance() {
     let set = WeightedSet::new("01", &[("0", 3.0), ("00", 2.0), ("1", 1.0)]).potential();
     let smc = Smc::new(Arc::new(Direct::new(set)), None).unwrap();
-    for scheme in [Resampling::Multinomial, Resampling::Stratified, Resampling::Systematic, Resampling::Residual] {
+    for scheme in
+        [Resampling::Multinomial, Resampling::Stratified, Resampling::Systematic, Resampling::Residual]
+    {
         for ess_threshold in [0.0, 0.5, 0.9, 1.0] {
             for seed in 0..5 {
-                let options = SmcOptions { resampling: scheme, seed: Some(seed), ..options(7, ess_threshold, 3) };
+                let options =
+                    SmcOptions { resampling: scheme, seed: Some(seed), ..options(7, ess_threshold, 3) };
                 let sequences = smc.run(&options).unwrap();
                 assert!(close(sequences.log_ml(), 6_f64.ln()), "{scheme} {}", sequences.log_ml());
             }
@@ -224,13 +229,13 @@ fn smc_04_direct_without_a_critic_has_no_variance() {
 fn smc_05_the_evidence_estimate_is_unbiased_by_enumeration() {
     let set = WeightedSet::new("01", &[("0", 3.0), ("00", 2.0), ("1", 1.0)]);
     let critic = WeightedSet::new("01", &[("0", 1.0), ("00", 2.0), ("1", 3.0)]);
-    let smc =
-        Smc::new(Arc::new(Direct::new(set.potential())), Some(critic.potential())).unwrap();
+    let smc = Smc::new(Arc::new(Direct::new(set.potential())), Some(critic.potential())).unwrap();
     for ess_threshold in [0.0, 0.5, 0.9, 1.0] {
         let enumerator = Enumerator::default();
         let (mut mean, mut total, mut resampled) = (0.0, 0.0, false);
         loop {
-            let mut run = smc.start_with(&options(2, ess_threshold, 3), Box::new(enumerator.start())).unwrap();
+            let mut run =
+                smc.start_with(&options(2, ess_threshold, 3), Box::new(enumerator.start())).unwrap();
             run.by_ref().for_each(|step| assert!(step.is_ok()));
             let p = enumerator.log_probability().exp();
             mean += p * run.sequences().log_ml().exp();
@@ -401,10 +406,8 @@ fn smc_12_after_a_resampling_all_weights_are_the_mean_and_twists_give_ratios() {
 
 #[test]
 fn smc_13_a_finished_population_is_not_resampled() {
-    let sampler =
-        Scripted::new(0.0, 0.0, |_, i| if i < 4 { 0.0 } else { -20.0 }).ending_at(1);
-    let (steps, sequences) =
-        steps(&Smc::new(Arc::new(sampler), None).unwrap(), &options(8, 0.9, 5));
+    let sampler = Scripted::new(0.0, 0.0, |_, i| if i < 4 { 0.0 } else { -20.0 }).ending_at(1);
+    let (steps, sequences) = steps(&Smc::new(Arc::new(sampler), None).unwrap(), &options(8, 0.9, 5));
     assert_eq!(steps.len(), 1);
     assert!(steps[0].ancestors.is_none());
     let weights = sequences.log_weights();

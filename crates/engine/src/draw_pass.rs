@@ -91,10 +91,9 @@ impl LogitsSink for Sink<'_> {
             .enumerate()
             .flat_map(|(at, due)| due.request.wishes.iter().map(move |wish| (at, due, wish)))
             .collect();
-        let results: Vec<RowResult> = self
-            .pass
-            .threads
-            .install(|| wishes.par_iter().map(|(at, due, wish)| answer(&tile, *at, due.request, wish)).collect());
+        let results: Vec<RowResult> = self.pass.threads.install(|| {
+            wishes.par_iter().map(|(at, due, wish)| answer(&tile, *at, due.request, wish)).collect()
+        });
         for due in due {
             self.answers[due.row] = Some(Vec::with_capacity(due.request.wishes.len()));
         }

@@ -10,60 +10,27 @@
 //!
 //! Everything a party does reaches the scheduler through one queue, in order.
 
-use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::kv::{KvBudget, Reservation};
 use crate::model::{Capabilities, Model, SeqId};
-use crate::party::{Parties, PartyId};
+use crate::party::PartyId;
 use crate::row::{RowRequest, Wish};
-use crate::scheduler::{Command, QueuedRow, Scheduler};
+use crate::scheduler::{Command, QueuedRow, Scheduler, Shared};
 use crate::stats::Stats;
 use crate::ticket::{Poke, Ticket};
-
-/// How long a forward waits for busy parties once a row is ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StragglerWait {
-    /// The smaller of a quarter of the median forward and 20 ms.
-    #[default]
-    Adaptive,
-    /// As long as it takes. Right for parties that belong together, such as one program's runs.
-    Unlimited,
-    /// This long.
-    Fixed(Duration),
-}
-
-/// Settings of an engine.
-#[derive(Clone, Debug, Default)]
-pub struct EngineConfig {
-    /// How long to wait for stragglers.
-    pub straggler_wait: StragglerWait,
-    /// Bytes of KV memory that reservations may take in all; `None` is 8 GiB.
-    pub kv_bytes: Option<usize>,
-    /// Threads of the draw pass; `None` is as many as the machine has.
-    pub threads: Option<NonZero<usize>>,
-}
 
 /// A running engine. Clones are the same engine; it ends when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
     commands: Sender<Command>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) capabilities: Capabilities,
-    pub(crate) parties: Arc<Parties>,
-    pub(crate) stats: Mutex<Stats>,
-    kv: Arc<KvBudget>,
-    next_seq: AtomicU64,
 }
 
 impl Engine {
@@ -169,11 +136,8 @@ impl Party {
     /// [`EngineError::Request`] naming the row and field, [`EngineError::Stopped`].
     pub fn submit(&self, rows: Vec<RowRequest>) -> Result<Ticket, EngineError> {
         for (index, row) in rows.iter().enumerate() {
-            check(row, &self.engine.shared.capabilities).map_err(|(field, message)| EngineError::Request {
-                index,
-                field,
-                message,
-            })?;
+            check(row, &self.engine.shared.capabilities)
+                .map_err(|(field, message)| EngineError::Request { index, field, message })?;
         }
         self.engine.shared.parties.touch(self.id);
         let poke = Box::new(self.engine.commands.clone());

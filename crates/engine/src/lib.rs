@@ -10,6 +10,7 @@ pub mod testkit;
 pub mod text;
 pub mod vocab;
 
+mod config;
 mod draw_pass;
 mod engine;
 mod error;
@@ -19,7 +20,8 @@ mod scheduler;
 mod stats;
 mod ticket;
 
-pub use engine::{Engine, EngineConfig, Party, Sequence, StragglerWait};
+pub use config::{EngineConfig, StragglerWait};
+pub use engine::{Engine, Party, Sequence};
 pub use error::EngineError;
 pub use kv::Reservation;
 pub use lockstep_sample::TokenId;

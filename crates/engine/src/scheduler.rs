@@ -6,24 +6,47 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
+use crate::config::{EngineConfig, StragglerWait};
 use crate::draw_pass::{DrawPass, Due};
-use crate::engine::{EngineConfig, Shared, StragglerWait};
 use crate::error::EngineError;
-use crate::model::{BatchItem, Model, ModelError, ModelErrorKind, SeqId, Wanted};
+use crate::kv::KvBudget;
+use crate::model::{BatchItem, Capabilities, Model, ModelError, ModelErrorKind, SeqId, Wanted};
+use crate::party::Parties;
 use crate::row::{RowRequest, RowResult};
+use crate::stats::Stats;
 use crate::ticket::Slot;
+
+/// What the scheduler shares with its handles.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) parties: Arc<Parties>,
+    pub(crate) stats: Mutex<Stats>,
+    pub(crate) kv: Arc<KvBudget>,
+    pub(crate) next_seq: AtomicU64,
+}
 
 /// What reaches the scheduler, in order.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Open { seq: SeqId, adapter: Option<String> },
-    Fork { parent: SeqId, child: SeqId },
-    Truncate { seq: SeqId, len: usize },
+    Open {
+        seq: SeqId,
+        adapter: Option<String>,
+    },
+    Fork {
+        parent: SeqId,
+        child: SeqId,
+    },
+    Truncate {
+        seq: SeqId,
+        len: usize,
+    },
     Free(SeqId),
     Rows(Vec<QueuedRow>),
     /// A party's state changed: look again.
@@ -273,7 +296,7 @@ impl Scheduler {
         !due.is_empty()
     }
 
-    fn stat(&self, change: impl FnOnce(&mut crate::stats::Stats)) {
+    fn stat(&self, change: impl FnOnce(&mut Stats)) {
         change(&mut self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

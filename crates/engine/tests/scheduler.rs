@@ -1,12 +1,12 @@
 //! The scheduler, driven from outside with a scripted model.
 
+#![allow(clippy::unwrap_used)] // also in the helpers of tests
+
 use std::num::NonZero;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use lockstep_engine::model::{
-    BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId,
-};
+use lockstep_engine::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId};
 use lockstep_engine::row::{Reply, RowRequest, Wish};
 use lockstep_engine::testkit::{ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
@@ -25,11 +25,7 @@ fn script(history: &[TokenId]) -> Vec<f32> {
 
 /// Forwards wait for every party, so counts of forwards are exact.
 fn config() -> EngineConfig {
-    EngineConfig {
-        straggler_wait: StragglerWait::Unlimited,
-        kv_bytes: Some(1000),
-        threads: NonZero::new(2),
-    }
+    EngineConfig { straggler_wait: StragglerWait::Unlimited, kv_bytes: Some(1000), threads: NonZero::new(2) }
 }
 
 fn row(seq: &Sequence, tokens: &[u32], wish: Wish) -> RowRequest {

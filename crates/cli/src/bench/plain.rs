@@ -22,12 +22,23 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Prefills `prompt` once and draws the first token of each of `rows` rows.
-    pub(crate) fn start(model: &Loaded, prompt: &[TokenId], rows: usize, seed: u64) -> Result<Self, CliError> {
+    pub(crate) fn start(
+        model: &Loaded,
+        prompt: &[TokenId],
+        rows: usize,
+        seed: u64,
+    ) -> Result<Self, CliError> {
         let vocab = Arc::clone(model.tokenizer.vocabulary());
         let party = model.engine.party();
         let root = party.open(None);
-        let mut this =
-            Self { party, vocab, rows: Vec::new(), tokens: Vec::new(), problem: ProblemKey::new(seed, 0), step: 1 };
+        let mut this = Self {
+            party,
+            vocab,
+            rows: Vec::new(),
+            tokens: Vec::new(),
+            problem: ProblemKey::new(seed, 0),
+            step: 1,
+        };
         let wishes = (0..rows).map(|row| this.draw(row)).collect();
         this.tokens = this.submit(vec![this.request(&root, prompt.to_vec(), wishes)])?;
         this.rows = (0..rows).map(|_| root.fork()).collect();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lockstep::control::{
-    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Smc, SmcOptions, TokenSampler,
+    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Smc, SmcOptions,
+    TokenSampler,
 };
 use lockstep::engine::TokenId;
 use lockstep::engine::text::Message;

@@ -237,7 +237,11 @@ impl Cursor for AutomatonCursor {
                     }
                     State::Dead => State::Dead,
                     State::Open(state) if token.is_eos() => {
-                        if self.automaton.dfa.is_final(state) { State::Closed } else { State::Dead }
+                        if self.automaton.dfa.is_final(state) {
+                            State::Closed
+                        } else {
+                            State::Dead
+                        }
                     }
                     State::Open(state) => self.automaton.step(state, *token).map_or(State::Dead, State::Open),
                 };

@@ -102,7 +102,8 @@ impl CoercedCursor {
         let mut scratch = self.inner.fork(&vec![row; tokens.len()]);
         let rows: Vec<usize> = (0..tokens.len()).collect();
         let before = scratch.score(&rows);
-        let spans: Vec<&[TokenId]> = spelled.iter().map(|bytes| bytes.as_deref().unwrap_or_default()).collect();
+        let spans: Vec<&[TokenId]> =
+            spelled.iter().map(|bytes| bytes.as_deref().unwrap_or_default()).collect();
         for status in scratch.advance(&rows, &spans) {
             if let Status::Failed(error) = status {
                 return Err(error);
@@ -115,7 +116,11 @@ impl CoercedCursor {
             .zip(&spelled)
             .map(|((before, after), bytes)| {
                 let (before, after) = (before?, after?);
-                Ok(if bytes.is_none() || before == f64::NEG_INFINITY { f64::NEG_INFINITY } else { after - before })
+                Ok(if bytes.is_none() || before == f64::NEG_INFINITY {
+                    f64::NEG_INFINITY
+                } else {
+                    after - before
+                })
             })
             .collect()
     }

@@ -4,7 +4,7 @@
 //! set. The cursor holds one KV sequence for each *distinct* history: rows that share theirs (all
 //! of them at first, copies after a selection) share its forwards too, until they part.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lockstep_engine::Engine;
 use lockstep_engine::vocab::Vocabulary;
@@ -115,9 +115,4 @@ impl Potential for PromptedLlm {
         demands.add(&self.engine, self.prompt.len() + n * max_tokens);
         Ok(())
     }
-}
-
-/// The columns behind a cursor and its tickets.
-pub(super) fn lock(columns: &Mutex<Columns>) -> MutexGuard<'_, Columns> {
-    columns.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
 //! The cursor of a language model: rows over distinct histories.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_engine::row::{LogitRow, Reply, RowRequest, Wish};
 use lockstep_engine::{EngineError, Party, Sequence, Ticket as EngineTicket};
 use lockstep_sample::{Drawn, RowError, TokenId};
 
-use super::llm::{PromptedLlm, lock};
+use super::llm::PromptedLlm;
 use super::{Answer, Answers, Cursor, Row, RowResult, Status, Ticket, Want, closed};
 use crate::error::{ControlError, ErrorKind};
 
@@ -238,8 +238,11 @@ impl Columns {
     /// Advances each row by one token.
     fn advance(&mut self, moves: &[(usize, TokenId)]) -> Vec<Status> {
         self.settle();
-        let unknown: Vec<usize> =
-            moves.iter().filter(|(row, token)| self.known(*row, *token).is_none()).map(|(row, _)| *row).collect();
+        let unknown: Vec<usize> = moves
+            .iter()
+            .filter(|(row, token)| self.known(*row, *token).is_none())
+            .map(|(row, _)| *row)
+            .collect();
         self.hold(&unknown);
         let mut children: BTreeMap<(usize, TokenId), usize> = BTreeMap::new();
         let mut statuses = Vec::with_capacity(moves.len());
@@ -418,11 +421,8 @@ impl Cursor for LlmCursor {
         let mut statuses = vec![Status::Live; rows.len()];
         let longest = spans.iter().map(|span| span.len()).max().unwrap_or(0);
         for at in 0..longest {
-            let (which, moves): (Vec<usize>, Vec<(usize, TokenId)>) = spans
-                .iter()
-                .enumerate()
-                .filter_map(|(i, span)| Some((i, (rows[i], *span.get(at)?))))
-                .unzip();
+            let (which, moves): (Vec<usize>, Vec<(usize, TokenId)>) =
+                spans.iter().enumerate().filter_map(|(i, span)| Some((i, (rows[i], *span.get(at)?)))).unzip();
             for (i, status) in which.into_iter().zip(columns.advance(&moves)) {
                 statuses[i] = status;
             }
@@ -473,4 +473,8 @@ impl Cursor for LlmCursor {
         }
         columns.forget_unused();
     }
+}
+
+fn lock(columns: &Mutex<Columns>) -> MutexGuard<'_, Columns> {
+    columns.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -67,7 +67,11 @@ impl Row {
                 .and_then(|position| positions.binary_search(&position).ok())
                 .map_or(f64::NEG_INFINITY, |i| weights[i]),
             Form::Bits(allowed) => {
-                if position < allowed.len() && allowed.contains(position) { 0.0 } else { f64::NEG_INFINITY }
+                if position < allowed.len() && allowed.contains(position) {
+                    0.0
+                } else {
+                    f64::NEG_INFINITY
+                }
             }
         }
     }
@@ -99,7 +103,8 @@ impl Row {
 
     /// The live ones of `positions`, times `factors` if there are any.
     fn restrict(&self, positions: &[u32], factors: Option<&[f64]>) -> Self {
-        let (mut kept, mut weights) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
+        let (mut kept, mut weights) =
+            (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
         for (i, &position) in positions.iter().enumerate() {
             let own = self.at(position as usize);
             let weight = factors.map_or(own, |factors| add(own, factors[i]));

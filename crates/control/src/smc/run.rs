@@ -12,7 +12,7 @@ use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Cursor, Demands, Potential, RowResult, Run, Status, Ticket, Want};
 use crate::resampling::Resampling;
-use crate::sampler::{SamplerCursor, Sampled, TokenSampler};
+use crate::sampler::{Sampled, SamplerCursor, TokenSampler};
 use crate::sequences::Sequences;
 use crate::weights;
 
@@ -176,8 +176,7 @@ impl SmcRun {
                 .collect();
             let sampled = self.sampler.sample(&drawn, &keys, &mut others, &mut *self.chooser);
             for (&i, sampled) in drawn.iter().zip(sampled) {
-                let Sampled { token, logw, .. } =
-                    or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
+                let Sampled { token, logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
                 self.population.reweight(i, logw)?;
                 self.population.contexts[i].extend(token);
                 if let Some(token) = token
@@ -219,8 +218,7 @@ impl SmcRun {
         }
         let contexts = &self.population.contexts;
         // One token, or a token and the EOS of `terminate_when`.
-        let spans: Vec<&[TokenId]> =
-            rows.iter().zip(read).map(|(i, read)| &contexts[*i][*read..]).collect();
+        let spans: Vec<&[TokenId]> = rows.iter().zip(read).map(|(i, read)| &contexts[*i][*read..]).collect();
         let scores = score_after(&mut *critic.cursor, rows, &spans);
         for (&i, score) in rows.iter().zip(scores) {
             let score = or_dead(score, f64::NEG_INFINITY, &mut self.n_failed)?;
@@ -239,8 +237,7 @@ impl SmcRun {
         let mut ended = Vec::new();
         for &i in rows {
             self.population.remaining[i] -= 1;
-            if !self.population.done[i]
-                && (self.population.remaining[i] == 0 || self.population.has_ended(i))
+            if !self.population.done[i] && (self.population.remaining[i] == 0 || self.population.has_ended(i))
             {
                 self.population.done[i] = true;
                 ended.push(i);

@@ -23,7 +23,8 @@ impl WeightedSet {
     /// If a string leaves the alphabet.
     #[must_use]
     pub fn new(alphabet: &str, strings: &[(&str, f64)]) -> Self {
-        let tokens = alphabet.chars().map(|c| TokenEntry { bytes: c.to_string().into_bytes(), special: false });
+        let tokens =
+            alphabet.chars().map(|c| TokenEntry { bytes: c.to_string().into_bytes(), special: false });
         let vocab = Vocabulary::new(tokens.collect(), EosSet::new([])).expect("an alphabet has characters");
         let spell = |text: &str| -> Vec<TokenId> {
             text.chars()
