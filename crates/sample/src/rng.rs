@@ -46,7 +46,10 @@ fn philox_lane(counter: [u64; 4], key: [u32; 2]) -> [u64; 4] {
 
 /// The key of all draws of one problem: one population, or one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProblemKey([u32; 2]);
+pub struct ProblemKey {
+    words: [u32; 2],
+    number: u64,
+}
 
 impl ProblemKey {
     /// The key of problem number `problem` under `seed`. Replicates share the seed and differ in the
@@ -55,7 +58,13 @@ impl ProblemKey {
     pub fn new(seed: u64, problem: u64) -> Self {
         let [problem_low, problem_high] = split(problem);
         let words = philox4x32_10([problem_low, problem_high, 0x6C6F_636B, 0x7374_6570], split(seed));
-        Self([words[0], words[1]])
+        Self { words: [words[0], words[1]], number: problem }
+    }
+
+    /// The same problem number under another seed.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self::new(seed, self.number)
     }
 }
 
@@ -86,7 +95,7 @@ impl DrawKey {
     /// The four words of block `block`.
     #[must_use]
     pub fn block(&self, block: u32) -> [u32; 4] {
-        philox4x32_10([self.particle, self.step, self.ordinal, block], self.problem.0)
+        philox4x32_10([self.particle, self.step, self.ordinal, block], self.problem.words)
     }
 
     /// The uniform number at `position`, in [2⁻⁵³, 1 − 2⁻⁵³].
@@ -105,7 +114,7 @@ impl DrawKey {
     #[inline(always)]
     fn pair_lane(&self, block: u32) -> [u64; 2] {
         let counter = [self.particle, self.step, self.ordinal, block].map(u64::from);
-        let c = philox_lane(counter, self.problem.0);
+        let c = philox_lane(counter, self.problem.words);
         [c[0] & LOW | c[1] << 32, c[2] & LOW | c[3] << 32]
     }
 
@@ -173,7 +182,7 @@ mod tests {
         assert_eq!(zero, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
 
         let problem = ProblemKey::new(42, 0);
-        assert_eq!(problem.0, [0x0dc2_d0fd, 0x0014_3914]);
+        assert_eq!(problem.words, [0x0dc2_d0fd, 0x0014_3914]);
         let key = DrawKey::new(problem, 3, 7, 1);
         assert_eq!(key.block(0), [0xc753_d53a, 0xc11e_01ed, 0x115c_14c9, 0xee00_2056]);
         assert_eq!(key.uniform(0), 0.754_364_128_638_669_6);

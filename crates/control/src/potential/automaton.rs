@@ -190,6 +190,9 @@ impl AutomatonCursor {
     }
 
     fn answer(&self, row: usize, want: &Want, i: usize) -> RowResult<Answer> {
+        if let State::Closed = self.rows[row] {
+            return Err(super::closed());
+        }
         Ok(match want {
             Want::Row => Answer::Row(Row::bits(self.mask(row))),
             Want::Hold => Answer::Held,

@@ -389,7 +389,8 @@ fn ready(place: Place) -> RowResult<Answer> {
     }
 }
 
-/// The cursor. Its tickets share the columns with it.
+/// The cursor. Its tickets share the columns with it. One request is in flight at a time: a second
+/// one waits for the first, so whoever wants several things of one cursor asks once.
 #[derive(Debug)]
 pub(super) struct LlmCursor {
     columns: Arc<Mutex<Columns>>,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::{DrawKey, GumbelOrder, ProblemKey, TokenId};
+use lockstep_sample::{DrawKey, GumbelOrder, TokenId};
 use rayon::prelude::*;
 
 use super::{Sampled, SamplerCursor, TokenSampler};
@@ -28,7 +28,7 @@ pub struct AwrsOptions {
     pub max_rejects: Option<u64>,
     /// Whether weights are unbiased. Otherwise accepted tokens weigh exactly 1.
     pub proper_weights: bool,
-    /// Replaces the run's seed in this sampler's keys.
+    /// Replaces the run's seed in this sampler's keys; problem, slot and step stay.
     pub seed: Option<u64>,
 }
 
@@ -138,7 +138,7 @@ impl SamplerCursor for AwrsCursor {
             .zip(keys)
             .map(|(answer, key)| {
                 let row = answer.as_ref().map_err(Clone::clone)?;
-                let problem = seed.map_or(key.problem, |seed| ProblemKey::new(seed, 0));
+                let problem = seed.map_or(key.problem, |seed| key.problem.with_seed(seed));
                 Ok(Prepared::new(row, &DrawKey { problem, ..*key }))
             })
             .collect();
