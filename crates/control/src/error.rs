@@ -21,6 +21,10 @@ pub enum ErrorKind {
     Engine,
     /// A potential written elsewhere failed.
     Custom,
+    /// The run was cancelled.
+    Cancelled,
+    /// A merged call was given up by the run that made it for everybody.
+    BatchAbandoned,
 }
 
 /// An error of a potential, a sampler or a run.

@@ -226,3 +226,27 @@ fn a_run_reserves_once_and_gives_everything_back() {
     let error = smc.run(&options).unwrap_err();
     assert!(error.to_string().starts_with("kv memory: "), "{error}");
 }
+
+#[test]
+fn samplers_15_unseeded_runs_differ_and_a_seed_fixes_everything_but_the_problem() {
+    let run = |sampler_seed, seed, problem| {
+        let llm = Arc::new(prompted(&tiny(1), &[0, 1]));
+        let options = AwrsOptions { seed: sampler_seed, ..AwrsOptions::default() };
+        let awrs = Awrs::new(llm, constraint("[abc]{0,12}"), options).unwrap();
+        // Without resampling, whose keys are the run's, the sampler's keys fix everything.
+        let options = SmcOptions {
+            n_particles: 8,
+            max_tokens: 8,
+            ess_threshold: 0.0,
+            seed,
+            problem,
+            ..SmcOptions::default()
+        };
+        let sequences = Smc::new(Arc::new(awrs), None).unwrap().run(&options).unwrap();
+        (sequences.contexts().to_vec(), sequences.log_weights().to_vec())
+    };
+    assert_ne!(run(None, None, 0), run(None, None, 0));
+    assert_eq!(run(Some(7), None, 0), run(Some(7), Some(3), 0));
+    assert_eq!(run(None, Some(3), 0), run(None, Some(3), 0));
+    assert_ne!(run(Some(7), None, 0), run(Some(7), None, 1));
+}

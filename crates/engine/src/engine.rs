@@ -20,31 +20,39 @@ use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::kv::{KvBudget, Reservation};
 use crate::model::{Capabilities, Model, SeqId};
-use crate::party::PartyId;
+use crate::party::{Blocked, Parties, PartyId};
 use crate::row::{RowRequest, Wish};
 use crate::scheduler::{Command, QueuedRow, Scheduler, Shared};
 use crate::stats::Stats;
-use crate::ticket::{Poke, Ticket};
+use crate::ticket::Ticket;
 
 /// A running engine. Clones are the same engine; it ends when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    commands: Sender<Command>,
+    commands: Arc<Sender<Command>>,
 }
 
 impl Engine {
     /// Moves `model` to a thread of its own and serves it.
     #[must_use]
     pub fn start(model: impl Model + 'static, config: EngineConfig) -> Self {
+        let (commands, queue) = crossbeam_channel::unbounded();
+        let commands = Arc::new(commands);
+        // The table must not keep the queue open: the scheduler holds it, and ends with the queue.
+        let handle = Arc::downgrade(&commands);
+        let wake = move || {
+            if let Some(commands) = handle.upgrade() {
+                let _ = commands.send(Command::Poke);
+            }
+        };
         let shared = Arc::new(Shared {
             capabilities: model.capabilities().clone(),
-            parties: Arc::default(),
+            parties: Arc::new(Parties::new(wake)),
             stats: Mutex::default(),
             kv: KvBudget::new(config.kv_bytes.unwrap_or(8 << 30)),
             next_seq: AtomicU64::new(0),
         });
-        let (commands, queue) = crossbeam_channel::unbounded();
         let scheduler = Scheduler::new(Box::new(model), queue, Arc::clone(&shared), &config);
         thread::Builder::new()
             .name("lockstep-engine".into())
@@ -77,9 +85,9 @@ impl Engine {
     /// [`EngineError::TooLarge`] if that never fits.
     pub fn reserve(&self, tokens: usize) -> Result<Reservation, EngineError> {
         let bytes = tokens.saturating_mul(self.shared.capabilities.kv_bytes_per_token);
-        let blocked = self.shared.parties.block_thread();
+        let blocked = Blocked::here();
         let reservation = self.shared.kv.reserve(bytes);
-        self.shared.parties.resume(&blocked);
+        blocked.resume();
         reservation
     }
 
@@ -102,12 +110,6 @@ impl Engine {
     fn send(&self, command: Command) {
         // A stopped scheduler has answered everything; new submissions learn of it in `submit`.
         let _ = self.commands.send(command);
-    }
-}
-
-impl Poke for Sender<Command> {
-    fn poke(&self) {
-        let _ = self.send(Command::Poke);
     }
 }
 
@@ -140,8 +142,8 @@ impl Party {
                 .map_err(|(field, message)| EngineError::Request { index, field, message })?;
         }
         self.engine.shared.parties.touch(self.id);
-        let poke = Box::new(self.engine.commands.clone());
-        let (ticket, slot) = Ticket::new(rows.len(), Arc::clone(&self.engine.shared.parties), poke);
+        let parties = Arc::clone(&self.engine.shared.parties);
+        let (ticket, slot) = Ticket::new(rows.len(), parties, self.id);
         let rows = rows
             .into_iter()
             .enumerate()
@@ -158,7 +160,6 @@ impl Party {
 impl Drop for Party {
     fn drop(&mut self) {
         self.engine.shared.parties.leave(self.id);
-        self.engine.send(Command::Poke);
     }
 }
 

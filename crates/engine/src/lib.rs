@@ -4,6 +4,7 @@
 //! row may ask, [`vocab`] for tokens and [`text`] for how text becomes tokens.
 
 pub mod model;
+pub mod party;
 pub mod row;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
@@ -15,7 +16,6 @@ mod draw_pass;
 mod engine;
 mod error;
 mod kv;
-mod party;
 mod scheduler;
 mod stats;
 mod ticket;

@@ -219,7 +219,7 @@ impl Scheduler {
             stats.draw_passes += u64::from(served_wishes);
         });
         for (row, answer) in rows.iter().zip(answers) {
-            row.slot.answer(row.index, answer.unwrap_or_default(), &self.shared.parties);
+            row.slot.answer(row.index, answer.unwrap_or_default());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::party::{Parties, PartyId};
+use crate::party::{Blocked, Parties, PartyId};
 use crate::row::RowResult;
 
 /// Rows on their way. Dropping it gives up the answers, not the rows.
@@ -10,19 +10,14 @@ use crate::row::RowResult;
 pub struct Ticket {
     slot: Arc<Slot>,
     parties: Arc<Parties>,
-    poke: Box<dyn Poke>,
-}
-
-/// Tells the scheduler that somebody's state changed.
-pub(crate) trait Poke: Send + Sync + std::fmt::Debug {
-    fn poke(&self);
+    party: PartyId,
 }
 
 impl Ticket {
-    pub(crate) fn new(rows: usize, parties: Arc<Parties>, poke: Box<dyn Poke>) -> (Self, Arc<Slot>) {
-        let state = State { results: vec![Vec::new(); rows], missing: rows, blocked: Vec::new() };
+    pub(crate) fn new(rows: usize, parties: Arc<Parties>, party: PartyId) -> (Self, Arc<Slot>) {
+        let state = State { results: vec![Vec::new(); rows], missing: rows, blocked: Blocked::default() };
         let slot = Arc::new(Slot { state: Mutex::new(state), done: Condvar::new() });
-        (Self { slot: Arc::clone(&slot), parties, poke }, slot)
+        (Self { slot: Arc::clone(&slot), parties, party }, slot)
     }
 
     /// Blocks until every row is answered: for each row, in order, a result for each of its wishes.
@@ -32,8 +27,8 @@ impl Ticket {
     pub fn wait(self) -> Vec<Vec<RowResult>> {
         let mut state = self.slot.lock();
         if state.missing > 0 {
-            state.blocked = self.parties.block_thread();
-            self.poke.poke();
+            self.parties.touch(self.party);
+            state.blocked = Blocked::here();
             while state.missing > 0 {
                 state = self.slot.done.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -53,18 +48,18 @@ pub(crate) struct Slot {
 struct State {
     results: Vec<Vec<RowResult>>,
     missing: usize,
-    blocked: Vec<PartyId>,
+    blocked: Blocked,
 }
 
 impl Slot {
     /// Answers row `index`. With the last row, the parties that wait for it are at work again,
     /// before the scheduler can look whether anybody is.
-    pub(crate) fn answer(&self, index: usize, results: Vec<RowResult>, parties: &Parties) {
+    pub(crate) fn answer(&self, index: usize, results: Vec<RowResult>) {
         let mut state = self.lock();
         state.results[index] = results;
         state.missing -= 1;
         if state.missing == 0 {
-            parties.resume(&std::mem::take(&mut state.blocked));
+            std::mem::take(&mut state.blocked).resume();
             drop(state);
             self.done.notify_all();
         }

@@ -11,16 +11,19 @@
 //! Laws, checked by the test kit: consistency (the lines above), soundness (`prefix(x) = -inf`
 //! implies `-inf` for every extension), never `+inf` or NaN, and purity.
 
+mod autobatched;
 mod automaton;
 mod bool_fsa;
 mod coerced;
 mod llm;
 mod llm_cursor;
+mod meeting;
 mod product;
 mod row;
 mod run;
 mod sequences;
 mod ticket;
+mod walk;
 
 use std::sync::Arc;
 
@@ -28,9 +31,11 @@ use lockstep_engine::vocab::Vocabulary;
 use lockstep_grammar::Dfa;
 use lockstep_sample::TokenId;
 
+pub use autobatched::Autobatched;
 pub use bool_fsa::BoolFsa;
 pub use coerced::Coerced;
 pub use llm::PromptedLlm;
+pub use meeting::BatchPotential;
 pub use product::Product;
 pub use row::{Entries, Row};
 pub use run::{Demands, Run};
@@ -104,6 +109,16 @@ impl Status {
             (Self::Live, Self::Live) => Self::Live,
         }
     }
+}
+
+/// A panic in user code as an error.
+pub(crate) fn panic_error(panic: &(dyn std::any::Any + Send)) -> ControlError {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}"))
 }
 
 pub(crate) fn closed() -> ControlError {

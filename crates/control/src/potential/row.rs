@@ -162,10 +162,13 @@ impl Row {
         }
     }
 
-    /// The logarithm of the row's sum.
+    /// The logarithm of the row's sum; of a model's row, which is normalised, exactly 0.
     #[must_use]
     pub fn log_total(&self) -> f64 {
-        log_total(self.entries().weights())
+        match &self.0 {
+            Form::Logits(_) => 0.0,
+            _ => log_total(self.entries().weights()),
+        }
     }
 
     /// A position drawn in proportion to the row's weights, restricted to `mask`. `eos_position`
@@ -179,12 +182,14 @@ impl Row {
         key: &DrawKey,
     ) -> Option<Drawn> {
         let masked = mask.map(|mask| self.product(&Self::bits(Arc::clone(mask))));
-        let entries = masked.as_ref().unwrap_or(self).entries();
+        let row = masked.as_ref().unwrap_or(self);
+        let entries = row.entries();
         let pick = draw(entries.weights(), method, key)?;
         let position = entries.position(pick.index);
         let token =
             if position == eos_position { TokenId::EOS } else { TokenId(u32::try_from(position).ok()?) };
-        Some(Drawn { token, log_mass: pick.log_total, logp: pick.logp })
+        let log_mass = if let Form::Logits(_) = row.0 { 0.0 } else { pick.log_total };
+        Some(Drawn { token, log_mass, logp: pick.logp })
     }
 }
 

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
-use crate::error::{ControlError, ErrorKind};
+use super::{
+    Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed, panic_error,
+};
+use crate::error::ControlError;
 
 /// A potential as a function of whole sequences. Values are natural logs; see the laws of
 /// [`crate::potential`].
@@ -201,12 +203,5 @@ impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
 
 /// Runs user code; a panic there is an error like any other.
 fn guarded(call: impl FnOnce() -> RowResult<f64>) -> RowResult<f64> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        Err(ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}")))
-    })
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(panic_error(&*panic)))
 }

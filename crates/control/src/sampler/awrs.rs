@@ -230,7 +230,7 @@ impl<'a> Prepared<'a> {
     /// `None` if nothing in the row is live.
     fn new(row: &'a Row, key: &DrawKey) -> Option<Self> {
         let entries = row.entries();
-        let log_z = lockstep_sample::log_total(entries.weights());
+        let log_z = row.log_total();
         let order = GumbelOrder::new(entries.weights(), key);
         (log_z > f64::NEG_INFINITY).then_some(Self { entries, log_z, order })
     }

@@ -13,17 +13,24 @@ use lockstep_sample::TokenId;
 pub struct TokenTrie {
     nodes: Vec<TrieNode>,
     ids: Vec<TokenId>,
+    /// For each node the ASCII bytes on the edges below it, bit = byte.
+    ascii_below: Vec<u128>,
 }
 
 /// A node of a [`TokenTrie`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrieNode {
     byte: u8,
+    height: u8,
     end: u32,
     ids: (u32, u32),
 }
 
 impl TrieNode {
+    /// The [height](Self::height) of nodes that are higher than can be told, or that have other
+    /// bytes than ASCII below them.
+    pub const TALL: u8 = u8::MAX;
+
     /// The byte on the edge into this node; 0 at the root, where it means nothing.
     #[must_use]
     pub const fn byte(&self) -> u8 {
@@ -34,6 +41,13 @@ impl TrieNode {
     #[must_use]
     pub const fn end(&self) -> usize {
         self.end as usize
+    }
+
+    /// How many bytes the longest token through this node has after it; [`Self::TALL`] if there are
+    /// that many, or some are not ASCII.
+    #[must_use]
+    pub const fn height(&self) -> u8 {
+        self.height
     }
 
     /// The tokens that end here, as a range of [`TokenTrie::ids`].
@@ -48,8 +62,9 @@ impl TokenTrie {
     /// 2^32 bytes in all.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], TokenId)>) -> Self {
         let index = |n: usize| u32::try_from(n).expect("a vocabulary's bytes fit in 32 bits");
-        let mut nodes = vec![TrieNode { byte: 0, end: 0, ids: (0, 0) }];
+        let mut nodes = vec![TrieNode { byte: 0, height: 0, end: 0, ids: (0, 0) }];
         let mut ids = Vec::new();
+        let mut parents = vec![0];
         // The open nodes from the root to the last token's node, and that token's bytes.
         let (mut path, mut last): (Vec<usize>, &[u8]) = (vec![0], &[]);
         for (bytes, id) in tokens {
@@ -58,8 +73,9 @@ impl TokenTrie {
                 nodes[node].end = index(nodes.len());
             }
             for &byte in &bytes[shared..] {
+                parents.push(path[path.len() - 1]);
                 path.push(nodes.len());
-                nodes.push(TrieNode { byte, end: 0, ids: (index(ids.len()), index(ids.len())) });
+                nodes.push(TrieNode { byte, height: 0, end: 0, ids: (index(ids.len()), index(ids.len())) });
             }
             ids.push(id);
             nodes[path[bytes.len()]].ids.1 = index(ids.len());
@@ -68,13 +84,48 @@ impl TokenTrie {
         for node in path {
             nodes[node].end = index(nodes.len());
         }
-        Self { nodes, ids }
+        let mut ascii_below = vec![0; nodes.len()];
+        for node in (1..nodes.len()).rev() {
+            let TrieNode { byte, height, .. } = nodes[node];
+            let parent = parents[node];
+            let reached = if byte.is_ascii() { height.saturating_add(1) } else { TrieNode::TALL };
+            nodes[parent].height = nodes[parent].height.max(reached);
+            ascii_below[parent] |= ascii_below[node] | if byte.is_ascii() { 1 << byte } else { 0 };
+        }
+        Self { nodes, ids, ascii_below }
     }
 
     /// The nodes in preorder, the root first.
     #[must_use]
     pub fn nodes(&self) -> &[TrieNode] {
         &self.nodes
+    }
+
+    /// The ASCII bytes on the edges below `node`: bit b for byte b.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn ascii_below(&self, node: usize) -> u128 {
+        self.ascii_below[node]
+    }
+
+    /// The tokens that end at `node` or below it.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn ids_within(&self, node: usize) -> &[TokenId] {
+        let TrieNode { end, ids, .. } = self.nodes[node];
+        &self.ids[ids.0 as usize..self.nodes[end as usize - 1].ids.1 as usize]
+    }
+
+    /// Memory held, in bytes.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.nodes.capacity() * size_of::<TrieNode>()
+            + self.ids.capacity() * size_of::<TokenId>()
+            + self.ascii_below.capacity() * size_of::<u128>()
     }
 
     /// All tokens in the order of their nodes: by bytes, equal bytes by id.

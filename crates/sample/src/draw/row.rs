@@ -42,7 +42,7 @@ pub struct Drawn {
     /// A model id, or [`TokenId::EOS`] for the end.
     pub token: TokenId,
     /// The log of the model's mass that the mask allows, in nats: the log-total of the row's
-    /// weights. Without a mask it is 0 up to rounding, the same bits as on the written-out row.
+    /// weights under the mask. Without a mask that is everything: exactly 0.
     pub log_mass: f64,
     /// The log-probability of the token under the distribution drawn from, in nats.
     pub logp: f64,
@@ -70,7 +70,9 @@ pub fn draw_row(row: &RowDraw<'_>) -> Result<Drawn, RowError> {
     };
     let (Some(pick), Some(position)) = (pick, position) else { return Err(RowError::EmptySupport) };
     let token = if fold.position == Some(position) { TokenId::EOS } else { TokenId(position) };
-    Ok(Drawn { token, log_mass: pick.log_total, logp: pick.logp })
+    // What a normalised row sums to is known; its sum would only add rounding.
+    let log_mass = if row.mask.is_some() { pick.log_total } else { 0.0 };
+    Ok(Drawn { token, log_mass, logp: pick.logp })
 }
 
 /// Draws many rows, in parallel, each as [`draw_row`] would, bit for bit.
