@@ -11,8 +11,8 @@ MODEL_SHA256 := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 MODEL_FILE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lockstep/models/smollm2-135m.gguf
 
 PYTHON := python3
-# nextest runs the tests if it is installed; otherwise cargo's own runner does.
-TEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo "cargo nextest run" || echo "cargo test")
+# nextest runs the tests if it is installed, and leaves the examples in the documentation to cargo.
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 .PHONY: help demo test lint bench docs model build
 
@@ -27,15 +27,18 @@ demo: model build ## Get the default model, build, and draw dates under a constr
 	  --particles 16 --ess 0.5 --max-tokens 40 --seed 1
 
 test: model ## Run all tests
-	$(TEST) --workspace --all-features
+	$(if $(NEXTEST),cargo nextest run --workspace --all-features)
+	cargo test --workspace --all-features $(if $(NEXTEST),--doc)
 
 lint: ## Check formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
-bench: model build ## Measure a step of decoding and of SMC on this machine
+bench: model ## Measure a step of decoding and of SMC, and token masks, on this machine
+	cargo build --release --bin lockstep --features lockstep/peers
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench step
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench mask
 
 docs: ## Build the library's documentation
 	cargo doc --workspace --no-deps --all-features

@@ -16,6 +16,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Draw weighted samples from a model under constraints and critics
     Run(RunArgs),
+    /// Show what a constraint accepts, and where it refuses a text; needs no model
+    Explain(ExplainArgs),
     /// Show the tokens of a text
     Tokenize(TokenizeArgs),
     /// Measure this machine
@@ -48,9 +50,16 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) chat: bool,
 
-    /// The continuation must match this regular expression in full
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) regex: Option<String>,
+    #[command(flatten)]
+    pub(crate) constraint: ConstraintArgs,
+
+    /// Prefer continuations with these words: nats for each occurrence, in either case
+    #[arg(long, value_name = "WORD=NATS,…", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+
+    /// No continuation gets more nats than this many occurrences of the best word would give
+    #[arg(long, value_name = "N", requires = "words")]
+    pub(crate) words_cap: Option<usize>,
 
     /// Prefer continuations that the model finds likely after this prompt too
     #[arg(long, value_name = "TEXT")]
@@ -72,7 +81,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "T", default_value_t = 1.0)]
     pub(crate) temperature: f64,
 
-    /// How tokens are sampled: from the masked row, or by rejection (needs --regex)
+    /// How tokens are sampled: from the masked row, or by rejection (needs a constraint)
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
 
@@ -85,6 +94,42 @@ pub(crate) struct RunArgs {
     pub(crate) seed: Option<u64>,
 
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A constraint on texts.
+#[derive(Debug, Args)]
+pub(crate) struct ConstraintArgs {
+    /// The text must match this regular expression in full; given several times, all of them
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) regex: Vec<String>,
+
+    /// The text must be this, or another text given in the same way
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) choice: Vec<String>,
+}
+
+/// Show what a constraint accepts, and where it refuses a text; needs no model
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) constraint: ConstraintArgs,
+
+    /// Say whether this text is accepted, and if not where it fails; `-` reads it from standard
+    /// input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+
+    /// Sample texts to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) samples: usize,
+
+    /// Fixes the sample texts
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Print one JSON object instead of lines
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -117,6 +162,36 @@ pub(crate) struct TokenizeArgs {
 pub(crate) enum BenchCommand {
     /// Time a step of plain decoding and of SMC, at several numbers of rows
     Step(BenchStepArgs),
+    /// Time the token masks of regular expressions
+    Mask(BenchMaskArgs),
+}
+
+/// Time the token masks of regular expressions, beside llguidance if that is built in
+#[derive(Debug, Args)]
+pub(crate) struct BenchMaskArgs {
+    /// Name of a known model, or path of a GGUF file; only its vocabulary is used
+    #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
+    pub(crate) model: String,
+
+    /// Only the patterns whose name contains this
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+
+    /// Rounds, each with new texts
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) rounds: usize,
+
+    /// Texts a round
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) texts: usize,
+
+    /// Longest text in tokens
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub(crate) tokens: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Time a step of plain decoding and of SMC, at several numbers of rows

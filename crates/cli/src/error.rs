@@ -60,6 +60,7 @@ impl From<ControlError> for CliError {
             ("max_tokens", "--max-tokens"),
             ("temperature", "--temperature"),
             ("prompt", "--prompt"),
+            ("words", "--words"),
             ("seed", "--seed"),
         ];
         for (field, flag) in flags {

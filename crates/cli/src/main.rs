@@ -7,7 +7,9 @@
 
 mod args;
 mod bench;
+mod constraint;
 mod error;
+mod explain;
 mod input;
 mod run;
 mod table;
@@ -22,8 +24,10 @@ use args::{BenchCommand, Cli, Command};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Tokenize(args) => tokenize::tokenize(&args),
         Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
+        Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -121,7 +121,7 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
         (&["--resampling", "best"], "--resampling: "),
         (&["--critic-prompt", ""], "--critic-prompt: is empty"),
         (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),
-        (&["--regex", r"(?=a)a"], "--regex: look-ahead at offset 0 is not supported"),
+        (&["--regex", r"(?<=a)a"], "--regex: look-behind at offset 0 is not supported"),
     ];
     for (args, expected) in cases {
         let (message, code) = refusal(&[&["run", "--prompt", "Hi"], args].concat());

@@ -1,5 +1,6 @@
 //! Potentials, token samplers and sequential Monte Carlo: the probabilistic programme.
 
+mod cache;
 pub mod chooser;
 mod error;
 mod estimator;
@@ -15,7 +16,9 @@ pub mod weights;
 pub use chooser::{Chooser, Keyed};
 pub use error::{ControlError, ErrorKind};
 pub use estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
-pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm};
+pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};
+pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm, Wfsa};
+pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
 pub use sampler::{Awrs, AwrsOptions, Direct, TokenSampler};
 pub use sequences::{Sequences, SequencesError};

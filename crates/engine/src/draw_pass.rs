@@ -55,12 +55,12 @@ impl DrawPass {
         Sink { pass: self, due, answers }
     }
 
-    /// A tile that nobody holds any more, or a new one.
+    /// A tile that nobody holds any more, or a new one. Further free ones are given back.
     fn free_tile(&mut self) -> Arc<Tile> {
-        match self.tiles.iter().position(|tile| Arc::strong_count(tile) == 1) {
-            Some(free) => self.tiles.swap_remove(free),
-            None => Arc::default(),
-        }
+        let free = self.tiles.iter().position(|tile| Arc::strong_count(tile) == 1);
+        let tile = free.map(|free| self.tiles.swap_remove(free)).unwrap_or_default();
+        self.tiles.retain(|tile| Arc::strong_count(tile) > 1);
+        tile
     }
 }
 

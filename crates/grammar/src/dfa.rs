@@ -9,7 +9,7 @@ use crate::alphabet::Alphabet;
 use crate::error::RegexError;
 use crate::limits::{Budget, Limits};
 use crate::syntax::RegexOptions;
-use crate::{nfa, product, strings, subset, syntax};
+use crate::{ahead, charset, nfa, product, strings, subset, syntax};
 
 /// A live state of a [`Dfa`]: an index below [`Dfa::state_count`]. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +35,9 @@ impl Dfa {
     ///
     /// Text is UTF-8 unless [`RegexOptions::unicode`] is off. `^ $ \A \z \b \B` and their variants
     /// are zero-width assertions; under a full match `$` means the very end, or before a line feed
-    /// with `(?m)`. A lone `(?R)` is read as recursion, not as a flag.
+    /// with `(?m)`. So are look-aheads, `(?=…)` and `(?!…)`, wherever no repetition repeats them: the
+    /// rest of the text must, or must not, have a prefix that they match. A lone `(?R)` is read as
+    /// recursion, not as a flag.
     ///
     /// # Errors
     /// A [`RegexError`] of any kind: the pattern is malformed, uses what is not supported, matches
@@ -44,13 +46,21 @@ impl Dfa {
         let mut budget = Budget::new(&options.limits);
         budget.check_time()?;
         let tree = syntax::parse(pattern, options.unicode, &mut budget)?;
-        let nfa = nfa::Nfa::new(&tree.hir, &mut budget)?;
+        let nfa = nfa::Nfa::new(&tree.hir, &tree.aheads, &mut budget)?;
         budget.release(tree.bytes);
         drop(tree);
-        let draft = subset::determinize(&nfa, &mut budget)?;
+        let draft = if nfa.has_aheads {
+            ahead::determinize(&nfa, &mut budget)?
+        } else {
+            subset::determinize(&nfa, &mut budget)?
+        };
         budget.release(nfa.byte_len());
         drop(nfa);
-        draft.minimal(&mut budget)
+        let dfa = draft.minimal(&mut budget)?;
+        match &options.charset {
+            Some(charset) => charset::restrict(&dfa, charset, &mut budget),
+            None => Ok(dfa),
+        }
     }
 
     /// The finite language of the given strings; order and repetition do not matter.
@@ -140,8 +150,13 @@ impl Dfa {
     pub(crate) fn from_hir_unlimited(hir: &regex_syntax::hir::Hir) -> Result<Self, RegexError> {
         let limits = Limits { max_bytes: usize::MAX, max_time: std::time::Duration::MAX };
         let mut budget = Budget::new(&limits);
-        let nfa = nfa::Nfa::new(hir, &mut budget)?;
-        let draft = subset::determinize(&nfa, &mut budget)?;
-        draft.minimal(&mut budget)
+        Self::from_hir(hir, &mut budget)
+    }
+
+    /// The automaton of a syntax tree of our own, which holds no captures.
+    pub(crate) fn from_hir(hir: &regex_syntax::hir::Hir, budget: &mut Budget) -> Result<Self, RegexError> {
+        let nfa = nfa::Nfa::new(hir, &[], budget)?;
+        let draft = subset::determinize(&nfa, budget)?;
+        draft.minimal(budget)
     }
 }

@@ -14,6 +14,10 @@ pub enum RegexErrorKind {
     TooLarge,
     /// Construction took longer than is allowed.
     TooSlow,
+    /// The texts from some state of a weighted automaton weigh infinitely much together.
+    Divergent,
+    /// A log-weight is NaN or beyond the range of f64.
+    InvalidWeight,
 }
 
 /// An error of building an automaton. Its message is one line, in lower case.
@@ -37,6 +41,19 @@ impl RegexError {
 
     pub(crate) fn empty_language(reason: &str) -> Self {
         Self::new(RegexErrorKind::EmptyLanguage, None, format!("the language is empty: {reason}"))
+    }
+
+    pub(crate) fn divergent(state: u32) -> Self {
+        let message = format!(
+            "the total weight of the texts from state {state} diverges, or f64 cannot tell: lower the weights of the cycles there"
+        );
+        Self::new(RegexErrorKind::Divergent, None, message)
+    }
+
+    pub(crate) fn invalid_weight(what: &str, weight: f64) -> Self {
+        let message =
+            format!("the log-weight {weight} of {what} is no log-weight; give a finite number or -inf");
+        Self::new(RegexErrorKind::InvalidWeight, None, message)
     }
 
     /// What kind of fault this is.

@@ -3,7 +3,8 @@
 //! A pattern or a list of strings becomes a [`Dfa`]: the minimal deterministic automaton of its
 //! language, without any state from which acceptance is out of reach. So a prefix is alive, that
 //! is [`Dfa::next`] has answered for each of its bytes, if and only if some accepted text extends
-//! it. Nothing here knows of tokens or models.
+//! it. A [`Wfsa`] gives texts weights, and knows the total weight of all that extend a prefix.
+//! Nothing here knows of tokens or models.
 //!
 //! ```
 //! use lockstep_grammar::{Dfa, RegexOptions};
@@ -17,13 +18,17 @@
 //!
 //! The way of a pattern: `syntax` (pattern to syntax tree, or an error that names the construct),
 //! `nfa` (tree to automaton over bytes), `subset` (determinisation, with `look` deciding the
-//! zero-width assertions), `minimize` (trim, merging in `finite`, refinement of a `partition`, canonical numbering).
+//! zero-width assertions) or, for patterns with look-aheads, `ahead`, then `minimize` (trim, merging
+//! in `finite`, refinement of a `partition`, canonical numbering).
 
+mod ahead;
 mod alphabet;
+mod charset;
 mod dfa;
 mod error;
 mod finite;
 mod limits;
+mod log_sum;
 mod look;
 mod minimize;
 mod nfa;
@@ -32,8 +37,10 @@ mod product;
 mod strings;
 mod subset;
 mod syntax;
+mod wfsa;
 
 pub use dfa::{Dfa, StateId};
 pub use error::{RegexError, RegexErrorKind};
 pub use limits::Limits;
 pub use syntax::RegexOptions;
+pub use wfsa::{Forward, WeightedArc, Wfsa};

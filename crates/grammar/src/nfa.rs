@@ -8,8 +8,10 @@ use std::ops::Range;
 
 use regex_automata::nfa::thompson::{Compiler, Config, NFA, State as Thompson, Transition, WhichCaptures};
 use regex_automata::util::look::Look;
+use regex_automata::util::primitives::PatternID;
 use regex_syntax::hir::Hir;
 
+use crate::ahead::LookAhead;
 use crate::alphabet::Alphabet;
 use crate::error::RegexError;
 use crate::limits::Budget;
@@ -24,7 +26,10 @@ pub(crate) enum State {
     Read(Range<u32>),
     /// Moves on if the assertion holds.
     Look(Look, u32),
-    /// Accepts.
+    /// Moves on to `next` if the rest of the text has a prefix that is matched from `body`, or, if
+    /// that is not `wanted`, has none.
+    Ahead { wanted: bool, body: u32, next: u32 },
+    /// Accepts: the pattern, or a look-ahead's body.
     Match,
 }
 
@@ -42,6 +47,7 @@ pub(crate) struct Nfa {
     pub(crate) alphabet: Alphabet,
     pub(crate) start: u32,
     pub(crate) has_looks: bool,
+    pub(crate) has_aheads: bool,
     states: Vec<State>,
     targets: Vec<u32>,
     arcs: Vec<Arc>,
@@ -50,19 +56,24 @@ pub(crate) struct Nfa {
 }
 
 impl Nfa {
-    /// The automaton that accepts what `hir` matches as a whole.
-    pub(crate) fn new(hir: &Hir, budget: &mut Budget) -> Result<Self, RegexError> {
+    /// The automaton that accepts what `hir` matches as a whole; an empty capture n + 1 in it, or in
+    /// a body, is the mark of `aheads[n]`.
+    pub(crate) fn new(hir: &Hir, aheads: &[LookAhead], budget: &mut Budget) -> Result<Self, RegexError> {
         // The compiler looks at no clock, so this limit is also what bounds its time. A quarter is
         // enough: a larger automaton could not be determinised in the rest.
         let config = Config::new()
             .utf8(false) // its own rules for empty matches do not bear on full matches
-            .which_captures(WhichCaptures::None)
+            .which_captures(if aheads.is_empty() { WhichCaptures::None } else { WhichCaptures::All })
             .nfa_size_limit(Some(budget.remaining_bytes() / 4));
-        let thompson =
-            Compiler::new().configure(config).build_from_hir(hir).map_err(|_| budget.too_large())?;
+        let patterns: Vec<&Hir> =
+            std::iter::once(hir).chain(aheads.iter().map(|ahead| &ahead.body)).collect();
+        let thompson = Compiler::new()
+            .configure(config)
+            .build_many_from_hir(&patterns)
+            .map_err(|_| budget.too_large())?;
         budget.check_time()?;
         budget.charge(thompson.memory_usage())?;
-        let nfa = Self::flatten(&thompson, budget)?;
+        let nfa = Self::flatten(&thompson, aheads, budget)?;
         budget.release(thompson.memory_usage());
         Ok(nfa)
     }
@@ -83,6 +94,13 @@ impl Nfa {
         &self.arcs[range.start as usize..range.end as usize]
     }
 
+    /// Where those of `arcs` that read `symbol` lead: at most one of a state's arcs does.
+    pub(crate) fn reads(&self, arcs: &Range<u32>, symbol: u8) -> Option<u32> {
+        let arcs = self.arcs(arcs);
+        let arc = arcs.get(arcs.partition_point(|arc| arc.high < symbol))?;
+        (arc.low <= symbol).then_some(arc.to)
+    }
+
     /// Whether a Unicode word assertion can be reached from `state`.
     pub(crate) fn sees_words(&self, state: u32) -> bool {
         self.sees_words.get(state as usize).copied().unwrap_or(false)
@@ -98,7 +116,11 @@ impl Nfa {
         bytes_of(self.states.len(), self.targets.len(), self.arcs.len())
     }
 
-    fn flatten(thompson: &NFA, budget: &mut Budget) -> Result<Self, RegexError> {
+    fn flatten(thompson: &NFA, aheads: &[LookAhead], budget: &mut Budget) -> Result<Self, RegexError> {
+        let start_of = |pattern: usize| {
+            let start = thompson.start_pattern(PatternID::must(pattern)).expect("each pattern has a start");
+            start.as_u32()
+        };
         let looks = thompson.look_set_any();
         let alphabet = alphabet(thompson);
         let symbols = |transition: &Transition| {
@@ -140,6 +162,13 @@ impl Nfa {
                     targets.extend([alt1.as_u32(), alt2.as_u32()]);
                     State::Free(first_target..targets.len() as u32)
                 }
+                Thompson::Capture { next, group_index, slot, .. }
+                    if group_index.as_usize() > 0 && slot.as_usize() % 2 == 0 =>
+                {
+                    let number = group_index.as_usize();
+                    let wanted = aheads[number - 1].wanted;
+                    State::Ahead { wanted, body: start_of(number), next: next.as_u32() }
+                }
                 Thompson::Capture { next, .. } => {
                     targets.push(next.as_u32());
                     State::Free(first_target..targets.len() as u32)
@@ -152,11 +181,11 @@ impl Nfa {
             budget.charge(bytes - charged)?;
             charged = bytes;
         }
-        let start = thompson.start_anchored().as_u32();
         let mut nfa = Self {
             alphabet,
-            start,
+            start: start_of(0),
             has_looks: !looks.is_empty(),
+            has_aheads: !aheads.is_empty(),
             states,
             targets,
             arcs,
@@ -170,7 +199,7 @@ impl Nfa {
 
     /// The states from which a Unicode word assertion can be reached, by one reverse walk.
     fn states_before_word_looks(&self, budget: &mut Budget) -> Result<Vec<bool>, RegexError> {
-        let n_edges = self.states.len() + self.targets.len() + self.arcs.len();
+        let n_edges = 2 * self.states.len() + self.targets.len() + self.arcs.len();
         let working_set = n_edges * 2 * size_of::<u32>() + self.states.len() * size_of::<Vec<u32>>();
         budget.charge(working_set)?;
         let mut sources: Vec<Vec<u32>> = vec![Vec::new(); self.states.len()];
@@ -188,6 +217,10 @@ impl Nfa {
                         sees[from] = true;
                         pending.push(from as u32);
                     }
+                }
+                State::Ahead { body, next, .. } => {
+                    edge(*body);
+                    edge(*next);
                 }
                 State::Match => {}
             }

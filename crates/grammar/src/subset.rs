@@ -2,7 +2,8 @@
 //!
 //! A state of the result is a set of threads: states of the nondeterministic automaton, each with
 //! the condition under which it got there. A thread that breaks its condition is dropped, so a text
-//! is accepted exactly if some thread matches with nothing left to keep.
+//! is accepted exactly if some thread matches with nothing left to keep. Patterns with look-aheads
+//! go another way, see `ahead`.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -87,7 +88,7 @@ pub(crate) fn determinize(nfa: &Nfa, budget: &mut Budget) -> Result<Draft, Regex
 
 impl Nfa {
     /// What the assertions need to know after `byte`; always the same where there are none.
-    fn context(&self, tracker: Tracker, byte: u8) -> (Before, Tracker) {
+    pub(crate) fn context(&self, tracker: Tracker, byte: u8) -> (Before, Tracker) {
         if !self.has_looks {
             return (Before::START, Tracker::OUTSIDE);
         }
@@ -192,6 +193,7 @@ impl<'a> Subsets<'a> {
                     threads.push(Thread { state, condition: Condition::NONE });
                 }
                 State::Match => {}
+                State::Ahead { .. } => unreachable!("look-aheads are determinised with their debts"),
             }
         }
         // Sorting puts the thread that owes nothing before those of its state that owe something.

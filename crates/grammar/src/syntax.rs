@@ -4,25 +4,31 @@
 //! automaton here has are refused by name; that includes the few which the grammar would read as
 //! something else, namely possessive quantifiers (`a++`) and a lone `(?R)`.
 
+use std::borrow::Cow;
+
 use regex_syntax::ast::{self, Ast, ErrorKind as AstError};
 use regex_syntax::hir::{self, ErrorKind as HirError, Hir};
 
+use crate::ahead::{self, LookAhead};
 use crate::error::{RegexError, RegexErrorKind};
 use crate::limits::{Budget, Limits};
 
 /// How a pattern is read, and what building it may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexOptions {
     /// Whether text is UTF-8 and classes hold Unicode scalars (default), or all is bytewise:
     /// classes over bytes, ASCII `\w \d \s \b`, `.` any byte but a line feed.
     pub unicode: bool,
+    /// Keeps only the texts whose every character is among these; `None` (default) leaves the
+    /// language as it is.
+    pub charset: Option<String>,
     /// What construction may use.
     pub limits: Limits,
 }
 
 impl Default for RegexOptions {
     fn default() -> Self {
-        Self { unicode: true, limits: Limits::default() }
+        Self { unicode: true, charset: None, limits: Limits::default() }
     }
 }
 
@@ -36,7 +42,9 @@ const BYTES_PER_UNICODE_CLASS: usize = 16 << 10;
 
 /// A parsed pattern.
 pub(crate) struct Tree {
+    /// An empty capture n + 1, here or in a body, is the mark of `aheads[n]`.
     pub(crate) hir: Hir,
+    pub(crate) aheads: Vec<LookAhead>,
     /// What was charged for it.
     pub(crate) bytes: usize,
 }
@@ -45,19 +53,27 @@ pub(crate) struct Tree {
 pub(crate) fn parse(pattern: &str, unicode: bool, budget: &mut Budget) -> Result<Tree, RegexError> {
     let pattern_bytes = pattern.len().saturating_mul(BYTES_PER_PATTERN_BYTE);
     budget.charge(pattern_bytes)?;
-    let ast = ast::parse::ParserBuilder::new()
-        .nest_limit(NEST_LIMIT)
-        .build()
-        .parse(pattern)
-        .map_err(|error| explain(pattern, &error))?;
+    let mut parser = ast::parse::ParserBuilder::new().nest_limit(NEST_LIMIT).build();
+    let (mut hidden, mut found) = (Cow::Borrowed(pattern), Vec::new());
+    let mut ast = loop {
+        match parser.parse(&hidden) {
+            Ok(ast) => break ast,
+            Err(error) if ahead::hide(hidden.to_mut(), &error, &mut found) => budget.check_time()?,
+            Err(error) => return Err(explain(pattern, &error)),
+        }
+    };
     let class_bytes = ast::visit(&ast, Survey { budget, class_bytes: 0 })?;
+    if !found.is_empty() {
+        ahead::mark(&mut ast, &found)?;
+    }
     let hir = hir::translate::TranslatorBuilder::new()
         .unicode(unicode)
         .utf8(unicode)
         .build()
         .translate(pattern, &ast)
         .map_err(|error| explain_translation(&error))?;
-    Ok(Tree { hir, bytes: pattern_bytes + class_bytes })
+    let (hir, aheads) = if found.is_empty() { (hir, Vec::new()) } else { ahead::extract(hir, &found) };
+    Ok(Tree { hir, aheads, bytes: pattern_bytes + class_bytes })
 }
 
 /// A walk over the tree that refuses what would be misread, and charges for large classes.
@@ -118,10 +134,7 @@ fn explain(pattern: &str, error: &ast::Error) -> RegexError {
     let construct = match error.kind() {
         AstError::UnsupportedBackreference if rest.starts_with(r"\0") => "octal escape",
         AstError::UnsupportedBackreference => "back-reference",
-        AstError::UnsupportedLookAround if pattern[..error.span().end.offset].ends_with(['=', '!']) => {
-            let prefix = &pattern[offset..error.span().end.offset];
-            if prefix.contains('<') { "look-behind" } else { "look-ahead" }
-        }
+        AstError::UnsupportedLookAround => "look-behind",
         AstError::EscapeUnrecognized => match foreign_escape(rest) {
             Some(construct) => construct,
             None => return malformed(error.kind(), offset),

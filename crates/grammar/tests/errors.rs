@@ -12,8 +12,10 @@ fn unsupported_constructs_are_named_with_their_offset() {
         (r"(?P<n>a)(?P=n)", "back-reference", 8),
         (r"(a)\g{1}", "back-reference", 3),
         (r"\012", "octal escape", 0),
-        (r"a(?=b)", "look-ahead", 1),
-        (r"é(?!b)", "look-ahead", 2),
+        (r"a(?:b(?=c))*", "look-ahead inside a repetition", 5),
+        (r"é(?!b){2}", "look-ahead inside a repetition", 2),
+        (r"(?:(?=a)b|(?!c(?=d)))?", "look-ahead inside a repetition", 3),
+        (r"(?=a)(?<=b)c", "look-behind", 5),
         (r"(?<=a)b", "look-behind", 0),
         (r"x(?<!a)b", "look-behind", 1),
         (r"(a)(?(1)b|c)", "conditional", 3),
@@ -59,6 +61,8 @@ fn malformed_patterns_are_syntax_errors_with_an_offset() {
         (r"\p{Nonsense}", 0),
         ("(?y)a", 2),
         ("[z-a]", 1),
+        ("(?=a", 0),
+        ("(?!a)(?=b)*+c)", 13),
     ];
     for (pattern, offset) in table {
         let error = Dfa::from_regex(pattern, &RegexOptions::default()).expect_err(pattern);

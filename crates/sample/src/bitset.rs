@@ -103,6 +103,24 @@ impl Bitset {
         }
     }
 
+    /// Adds what `other` holds.
+    ///
+    /// # Panics
+    /// If the universe of `other` is larger.
+    pub fn unite(&mut self, other: &Self) {
+        assert!(other.len <= self.len, "a set unites with sets over its universe or a smaller one");
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= other;
+        }
+    }
+
+    /// Removes what `other` holds, over any universe.
+    pub fn subtract(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= !other;
+        }
+    }
+
     /// The elements, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(w, &word)| {
@@ -177,6 +195,15 @@ mod tests {
         let mut a = Bitset::from_ids(130, [0, 5, 64, 129]);
         a.intersect(&Bitset::from_ids(130, [5, 6, 129]));
         assert_eq!(a.iter().collect::<Vec<_>>(), [5, 129]);
+    }
+
+    #[test]
+    fn unions_and_differences_take_smaller_universes() {
+        let mut a = Bitset::from_ids(130, [0, 5, 64, 129]);
+        a.unite(&Bitset::from_ids(70, [5, 69]));
+        assert_eq!(a.iter().collect::<Vec<_>>(), [0, 5, 64, 69, 129]);
+        a.subtract(&Bitset::from_ids(66, [0, 1, 64]));
+        assert_eq!(a.iter().collect::<Vec<_>>(), [5, 69, 129]);
     }
 
     #[test]

@@ -169,15 +169,21 @@ impl<S: Source> Kernel for LogTotal<'_, S> {
     #[inline(always)]
     fn run(self) -> f64 {
         let Some(peak) = peak(self.0) else { return f64::NEG_INFINITY };
-        let mut scratch = [0.0; BLOCK];
-        let mut terms = [0.0; BLOCK];
-        let mut cursor = 0;
-        let mut sum = 0.0;
-        while let Some(block) = self.0.next(&mut cursor, &mut scratch) {
-            let terms = &mut terms[..block.log_weights.len()];
-            masses(block.log_weights, peak.log_weight, terms);
-            sum += block_sum(block.positions, terms);
-        }
-        log_of(peak.log_weight, sum)
+        log_of(peak.log_weight, mass_sum(self.0, peak.log_weight))
     }
+}
+
+/// The sum of a row's masses `exp(w − shift)`; nothing in it is above `shift`.
+#[inline(always)]
+pub(crate) fn mass_sum(source: &impl Source, shift: f64) -> f64 {
+    let mut scratch = [0.0; BLOCK];
+    let mut terms = [0.0; BLOCK];
+    let mut cursor = 0;
+    let mut sum = 0.0;
+    while let Some(block) = source.next(&mut cursor, &mut scratch) {
+        let terms = &mut terms[..block.log_weights.len()];
+        masses(block.log_weights, shift, terms);
+        sum += block_sum(block.positions, terms);
+    }
+    sum
 }

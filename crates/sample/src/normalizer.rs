@@ -7,7 +7,7 @@
 
 use crate::blocks::{self, BLOCK, Positions};
 use crate::eos::EosSet;
-use crate::math::mass_lane;
+use crate::math::{self, mass_lane};
 use crate::simd::{self, Kernel};
 
 /// Why a row of logits cannot be drawn from.
@@ -43,17 +43,13 @@ impl Normalizer {
     /// [`RowError::NonFinite`] at a NaN or `+inf` logit, [`RowError::EmptySupport`] if all are `-inf`.
     pub fn of(logits: &[f32], temperature: f64) -> Result<Self, RowError> {
         debug_assert!(temperature > 0.0 && temperature.is_finite(), "temperatures are validated on entry");
-        let inverse_temperature = (1.0 / temperature).min(MAX_INVERSE);
-        let survey = simd::run(Survey(logits));
-        if survey.non_finite {
-            let id = logits.iter().position(|&l| is_non_finite(l)).expect("the survey met one");
-            return Err(RowError::NonFinite { id: id as u32 });
-        }
-        if survey.max == f32::NEG_INFINITY {
+        let inverse_temperature = inverse(temperature);
+        let max = finite_max(logits)?;
+        if max == f32::NEG_INFINITY {
             return Err(RowError::EmptySupport);
         }
-        let shift = f64::from(survey.max) * inverse_temperature;
-        let log_z = simd::run(LogZ { logits, inverse_temperature, shift });
+        let shift = f64::from(max) * inverse_temperature;
+        let log_z = shift + math::ln(mass_sum(logits, inverse_temperature, shift));
         Ok(Self { inverse_temperature, log_z })
     }
 
@@ -88,8 +84,32 @@ impl Normalizer {
     }
 }
 
+/// The largest logit, `-inf` if none is live.
+///
+/// # Errors
+/// [`RowError::NonFinite`] at a NaN or `+inf` logit.
+pub(crate) fn finite_max(logits: &[f32]) -> Result<f32, RowError> {
+    let survey = simd::run(Survey(logits));
+    if survey.non_finite {
+        let id = logits.iter().position(|&l| is_non_finite(l)).expect("the survey met one");
+        return Err(RowError::NonFinite { id: id as u32 });
+    }
+    Ok(survey.max)
+}
+
+/// `1/T`, kept in the range in which it is of use.
+pub(crate) fn inverse(temperature: f64) -> f64 {
+    (1.0 / temperature).min(MAX_INVERSE)
+}
+
+/// `Σ exp(l · inverse − shift)` over a row, in the order of [`log_total`](crate::log_total); nothing
+/// in it is above `shift`.
+pub(crate) fn mass_sum(logits: &[f32], inverse_temperature: f64, shift: f64) -> f64 {
+    simd::run(MassSum { logits, inverse_temperature, shift })
+}
+
 #[inline(always)]
-fn is_non_finite(logit: f32) -> bool {
+pub(crate) fn is_non_finite(logit: f32) -> bool {
     logit.is_nan() || logit == f32::INFINITY
 }
 
@@ -127,13 +147,13 @@ impl Kernel for Survey<'_> {
     }
 }
 
-struct LogZ<'a> {
+struct MassSum<'a> {
     logits: &'a [f32],
     inverse_temperature: f64,
     shift: f64,
 }
 
-impl Kernel for LogZ<'_> {
+impl Kernel for MassSum<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -148,7 +168,7 @@ impl Kernel for LogZ<'_> {
             }
             sum += blocks::block_sum(Positions::Run(0), terms);
         }
-        blocks::log_of(shift, sum)
+        sum
     }
 }
 
@@ -259,7 +279,7 @@ mod tests {
         for len in [1, 31, 33, 1000, 1024, 5000] {
             let logits = logits(len);
             assert_eq!(simd::run(Survey(&logits)), Survey(&logits).run());
-            let kernel = || LogZ { logits: &logits, inverse_temperature: 1.25, shift: 20.0 };
+            let kernel = || MassSum { logits: &logits, inverse_temperature: 1.25, shift: 20.0 };
             assert_eq!(simd::run(kernel()).to_bits(), kernel().run().to_bits());
         }
     }

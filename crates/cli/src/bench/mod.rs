@@ -1,6 +1,7 @@
 //! `lockstep bench`: measurements of this machine, as ratios taken in one run.
 
 mod figures;
+pub(crate) mod mask;
 mod plain;
 pub(crate) mod step;
 mod timed;

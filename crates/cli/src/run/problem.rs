@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use lockstep::control::potential::Words;
 use lockstep::control::{
     Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Smc, SmcOptions,
     TokenSampler,
 };
 use lockstep::engine::TokenId;
 use lockstep::engine::text::Message;
-use lockstep::grammar::RegexError;
 use lockstep::model::Loaded;
 
 use crate::args::{RunArgs, SamplerName};
+use crate::constraint::constraint;
 use crate::error::CliError;
 use crate::input;
 
@@ -21,6 +22,8 @@ pub(crate) struct Problem {
     chat: bool,
     critic_prompt: Option<String>,
     constraint: Option<BoolFsa>,
+    words: Vec<(String, f64)>,
+    words_cap: Option<usize>,
     sampler: SamplerName,
     temperature: f64,
     pub(crate) options: SmcOptions,
@@ -41,19 +44,20 @@ impl Problem {
             let message = format!("{} must be finite and greater than 0", args.temperature);
             return Err(CliError::usage("--temperature", message));
         }
-        if args.sampler == SamplerName::Awrs && args.regex.is_none() {
-            return Err(CliError::usage("--sampler", "awrs rejects by a constraint: give one with --regex"));
-        }
         let resampling = args.resampling.parse().map_err(|error| CliError::usage("--resampling", error))?;
-        let constraint = match &args.regex {
-            Some(pattern) => Some(BoolFsa::from_regex(pattern).map_err(|error| bad_regex(pattern, &error))?),
-            None => None,
-        };
+        let constraint = constraint(&args.constraint)?;
+        if args.sampler == SamplerName::Awrs && constraint.is_none() {
+            let message = "awrs rejects by a constraint: give one with --regex or --choice";
+            return Err(CliError::usage("--sampler", message));
+        }
+        let words = args.words.iter().map(|word| weighted_word(word)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             prompt: input::text("--prompt", &args.prompt)?,
             chat: args.chat,
             critic_prompt: args.critic_prompt.clone(),
             constraint,
+            words,
+            words_cap: args.words_cap,
             sampler: args.sampler,
             temperature: args.temperature,
             options: SmcOptions {
@@ -84,12 +88,22 @@ impl Problem {
             (_, Some(condition)) => Arc::new(Direct::new(Arc::new(Product::new(target, condition)?))),
             (_, None) => Arc::new(Direct::new(target)),
         };
-        let critic: Option<Arc<dyn Potential>> = match &self.critic_prompt {
-            Some(prompt) => {
-                let prompt = self.tokens(model, prompt, "--critic-prompt")?;
-                Some(Arc::new(llm.spawn(&prompt).map_err(|error| CliError::usage("--critic-prompt", error))?))
-            }
-            None => None,
+        let mut critics: Vec<Arc<dyn Potential>> = Vec::new();
+        if let Some(prompt) = &self.critic_prompt {
+            let prompt = self.tokens(model, prompt, "--critic-prompt")?;
+            let critic = llm.spawn(&prompt).map_err(|error| CliError::usage("--critic-prompt", error))?;
+            critics.push(Arc::new(critic));
+        }
+        if !self.words.is_empty() {
+            let words = Words::new(Arc::clone(vocab), &self.words)?;
+            critics.push(Arc::new(match self.words_cap {
+                Some(cap) => words.with_cap(cap)?,
+                None => words,
+            }));
+        }
+        let critic = match (critics.pop(), critics.pop()) {
+            (Some(second), Some(first)) => Some(Arc::new(Product::new(first, second)?) as Arc<dyn Potential>),
+            (one, _) => one,
         };
         Ok(Smc::new(sampler, critic)?)
     }
@@ -115,13 +129,11 @@ impl Problem {
     }
 }
 
-/// A faulty pattern with a caret under the fault.
-fn bad_regex(pattern: &str, error: &RegexError) -> CliError {
-    let Some(offset) = error.offset().filter(|offset| pattern.is_char_boundary(*offset)) else {
-        return CliError::usage("--regex", error);
-    };
-    // Control characters would move the caret off its place.
-    let shown = |text: &str| text.chars().map(|c| if c.is_control() { '␣' } else { c }).collect::<String>();
-    let column = pattern[..offset].chars().count();
-    CliError::usage("--regex", format!("{error}\n  {}\n  {}^", shown(pattern), " ".repeat(column)))
+/// `WORD=NATS`; the word may contain `=`.
+fn weighted_word(text: &str) -> Result<(String, f64), CliError> {
+    let parts = text.rsplit_once('=').and_then(|(word, nats)| Some((word, nats.trim().parse().ok()?)));
+    match parts {
+        Some((word, nats)) if !word.is_empty() && f64::is_finite(nats) => Ok((word.to_owned(), nats)),
+        _ => Err(CliError::usage("--words", format!("`{text}` is not WORD=NATS, such as good=1.5"))),
+    }
 }

@@ -1,24 +1,31 @@
 //! A byte automaton read through a vocabulary: masks by state, and the cursor that walks it.
 //!
 //! With the 256 one-byte tokens this is the automaton itself; with a model's tokens it is its
-//! coerced form. A mask costs one walk of the vocabulary's trie and is kept for its state.
+//! coerced form. A mask costs one walk of the vocabulary's trie and is kept for its state, in a
+//! cache that all cursors over the automaton share.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_grammar::{Dfa, StateId};
 use lockstep_sample::{Bitset, TokenId};
 
+use super::walk::allow_readable;
 use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want};
+use crate::cache::Cache;
 use crate::error::{ControlError, ErrorKind};
+
+/// The bytes that an automaton's masks may take unless said otherwise: 10,000 states of a vocabulary
+/// of 50,000 tokens.
+pub(crate) const MASK_BYTES: usize = 64 << 20;
 
 /// A DFA over bytes, read token by token. Shared by all cursors over it.
 #[derive(Debug)]
 pub(crate) struct TokenAutomaton {
     dfa: Arc<Dfa>,
     vocab: Arc<Vocabulary>,
-    masks: Vec<OnceLock<Arc<Bitset>>>,
+    masks: Cache<StateId, Bitset>,
     /// States from which tokens can reach acceptance; `None` if all can.
     live: Option<Bitset>,
 }
@@ -27,8 +34,7 @@ impl TokenAutomaton {
     /// # Errors
     /// If no sequence of the vocabulary's tokens spells an accepted text.
     pub(crate) fn new(dfa: Arc<Dfa>, vocab: Arc<Vocabulary>) -> Result<Self, ControlError> {
-        let masks = std::iter::repeat_with(OnceLock::new).take(dfa.state_count()).collect();
-        let mut this = Self { dfa, vocab, masks, live: None };
+        let mut this = Self { dfa, vocab, masks: Cache::new(MASK_BYTES), live: None };
         if !this.bytes_suffice() {
             let live = this.token_live();
             if !live.contains(this.dfa.start().0 as usize) {
@@ -42,6 +48,17 @@ impl TokenAutomaton {
         Ok(this)
     }
 
+    /// The same automaton, with a new cache of masks that takes at most `bytes`.
+    pub(crate) fn with_mask_bytes(&self, bytes: usize) -> Self {
+        let (dfa, vocab) = (Arc::clone(&self.dfa), Arc::clone(&self.vocab));
+        Self { dfa, vocab, masks: Cache::new(bytes), live: self.live.clone() }
+    }
+
+    /// The bytes that its kept masks take.
+    pub(crate) fn mask_bytes(&self) -> usize {
+        self.masks.byte_len()
+    }
+
     /// The tokens that it reads.
     pub(crate) fn vocab(&self) -> &Arc<Vocabulary> {
         &self.vocab
@@ -50,12 +67,18 @@ impl TokenAutomaton {
     /// Whether every state reaches acceptance by bytes that are tokens themselves. Then whatever
     /// bytes can complete, tokens can.
     fn bytes_suffice(&self) -> bool {
-        let bytes: Vec<u8> = (0..=u8::MAX).filter(|byte| self.vocab.find(&[*byte]).is_some()).collect();
+        let (bytes, missing): (Vec<u8>, Vec<u8>) =
+            (0..=u8::MAX).partition(|byte| self.vocab.find(&[*byte]).is_some());
+        let all = || (0..self.dfa.state_count()).filter_map(|state| u32::try_from(state).ok()).map(StateId);
+        // Every state reaches acceptance by bytes; most automata and vocabularies miss none of them.
+        if all().all(|state| missing.iter().all(|byte| self.dfa.next(state, *byte).is_none())) {
+            return true;
+        }
         let n = self.dfa.state_count();
         let mut sources = vec![Vec::new(); n];
         let mut accepting = Vec::new();
         let mut live = Bitset::new(n);
-        for state in (0..n).filter_map(|state| u32::try_from(state).ok()).map(StateId) {
+        for state in all() {
             for next in bytes.iter().filter_map(|byte| self.dfa.next(state, *byte)) {
                 if sources[next.0 as usize].last() != Some(&state) {
                     sources[next.0 as usize].push(state);
@@ -128,19 +151,23 @@ impl TokenAutomaton {
 
     /// The allowed positions in `state`.
     pub(crate) fn mask(&self, state: StateId) -> Arc<Bitset> {
-        let mask = self.masks[state.0 as usize].get_or_init(|| {
-            let mut mask = Bitset::new(self.vocab.row_len());
-            self.walk(state, |end, token| {
-                if self.is_live(end) {
+        if let Some(mask) = self.masks.find(state) {
+            return mask;
+        }
+        let mut mask = Bitset::new(self.vocab.row_len());
+        match &self.live {
+            None => allow_readable(&self.dfa, self.vocab.trie(), state, &mut mask),
+            Some(live) => self.walk(state, |end, token| {
+                if live.contains(end.0 as usize) {
                     mask.insert(token.index());
                 }
-            });
-            if self.dfa.is_final(state) {
-                mask.insert(self.vocab.eos_position());
-            }
-            Arc::new(mask)
-        });
-        Arc::clone(mask)
+            }),
+        }
+        if self.dfa.is_final(state) {
+            mask.insert(self.vocab.eos_position());
+        }
+        let bytes = mask.byte_len();
+        self.masks.insert(state, Arc::new(mask), bytes)
     }
 
     /// A cursor of `n` empty sequences.
@@ -288,5 +315,34 @@ impl Cursor for AutomatonCursor {
         for row in rows {
             self.rows[*row] = State::Dead;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_engine::vocab::TokenEntry;
+    use lockstep_grammar::RegexOptions;
+    use lockstep_sample::EosSet;
+
+    use super::*;
+
+    #[test]
+    fn potentials_31_a_cache_bound_changes_no_result() {
+        let tokens = ["a", "b", "ab", "ba", "c", "abc", "</s>"];
+        let tokens = tokens.map(|bytes| TokenEntry { bytes: bytes.into(), special: bytes.len() == 4 });
+        let vocab = Vocabulary::new(tokens.to_vec(), EosSet::new([6])).unwrap();
+        let dfa = Arc::new(Dfa::from_regex("(a|b){1,9}c?", &RegexOptions::default()).unwrap());
+        let unbounded = TokenAutomaton::new(dfa, vocab).unwrap();
+        // No mask, one, three: what is kept never passes the bound.
+        for bytes in [0, 150, 400] {
+            let bounded = unbounded.with_mask_bytes(bytes);
+            for state in (0..unbounded.dfa.state_count() as u32).chain([0, 3, 1]).map(StateId) {
+                let held = bounded.mask(state);
+                assert_eq!(held, unbounded.mask(state), "{bytes} bytes, {state:?}");
+                assert!(bounded.mask_bytes() <= bytes);
+            }
+            assert_eq!(bounded.mask_bytes() > 0, bytes > 0);
+        }
+        assert!(Arc::ptr_eq(&unbounded.mask(StateId(0)), &unbounded.mask(StateId(0))));
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_grammar::{Dfa, RegexError, RegexOptions};
+use lockstep_grammar::{Dfa, Limits, RegexError, RegexOptions};
 
 use super::automaton::TokenAutomaton;
-use super::{Claims, Cursor, Potential, Run};
+use super::{Claims, Cursor, Potential, Run, Wfsa};
 use crate::error::ControlError;
 
 /// Weight 1 for the texts of a regular language, 0 for all others, over the 256 bytes.
@@ -25,7 +25,16 @@ impl BoolFsa {
     /// Naming the construct and its offset in the pattern, or the limit that was exceeded; an
     /// empty language is an error too.
     pub fn from_regex(pattern: &str) -> Result<Self, RegexError> {
-        Ok(Self::from_dfa(Dfa::from_regex(pattern, &RegexOptions::default())?))
+        Self::from_regex_with(pattern, &RegexOptions::default())
+    }
+
+    /// The language of `pattern`, matched in full: bytewise or over a set of characters if the
+    /// options say so.
+    ///
+    /// # Errors
+    /// As [`BoolFsa::from_regex`].
+    pub fn from_regex_with(pattern: &str, options: &RegexOptions) -> Result<Self, RegexError> {
+        Ok(Self::from_dfa(Dfa::from_regex(pattern, options)?))
     }
 
     /// The finite language of the given strings.
@@ -34,6 +43,22 @@ impl BoolFsa {
     /// If there are none.
     pub fn from_strings<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<Self, RegexError> {
         Ok(Self::from_dfa(Dfa::from_strings(strings)?))
+    }
+
+    /// The texts to which `wfsa` gives a weight.
+    ///
+    /// # Errors
+    /// If an equivalent deterministic automaton exceeds the default limits.
+    pub fn from_wfsa(wfsa: &Wfsa) -> Result<Self, RegexError> {
+        Ok(Self::from_dfa(wfsa.weights().support(&Limits::default())?))
+    }
+
+    /// The texts in both languages, as one automaton: unlike a product it is tight.
+    ///
+    /// # Errors
+    /// If no text is in both, or the default limits are exceeded.
+    pub fn intersect(&self, other: &Self) -> Result<Self, RegexError> {
+        Ok(Self::from_dfa(self.dfa.intersect(&other.dfa, &Limits::default())?))
     }
 
     /// The language of an automaton.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use lockstep_engine::Engine;
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::TokenId;
+use lockstep_sample::{EosSet, TokenId};
 
 use super::llm_cursor::{Columns, LlmCursor};
 use super::{Claims, Cursor, Demands, Potential, Run};
-use crate::error::ControlError;
+use crate::error::{ControlError, ErrorKind};
 
 /// A language model under a prompt, at a temperature.
 ///
@@ -24,6 +24,7 @@ pub struct PromptedLlm {
     pub(super) vocab: Arc<Vocabulary>,
     pub(super) prompt: Arc<[TokenId]>,
     pub(super) temperature: f64,
+    pub(super) adapter: Option<Arc<str>>,
 }
 
 impl PromptedLlm {
@@ -32,7 +33,7 @@ impl PromptedLlm {
     /// # Errors
     /// If the prompt is empty, holds an unknown id, or leaves no room in the context.
     pub fn new(engine: Engine, vocab: Arc<Vocabulary>, prompt: &[TokenId]) -> Result<Self, ControlError> {
-        let this = Self { engine, vocab, prompt: Arc::new([]), temperature: 1.0 };
+        let this = Self { engine, vocab, prompt: Arc::new([]), temperature: 1.0, adapter: None };
         this.spawn(prompt)
     }
 
@@ -73,10 +74,51 @@ impl PromptedLlm {
         Ok(Self { temperature, ..self })
     }
 
+    /// The same model under the adapter `name`, prompt included. A model that has none of that name
+    /// says so when the first row is asked for: each row fails with its error.
+    #[must_use]
+    pub fn with_adapter(self, name: &str) -> Self {
+        Self { adapter: Some(name.into()), ..self }
+    }
+
+    /// The same model with another end-of-sequence set: every id whose bytes, or display text if it
+    /// is special, are one of `strings`. None at all is legal: then nothing ever ends.
+    ///
+    /// # Errors
+    /// If a string is no token's, or is given twice.
+    pub fn with_eos_byte_strings<S: AsRef<[u8]>>(self, strings: &[S]) -> Result<Self, ControlError> {
+        let mut eos = Vec::new();
+        for (i, string) in strings.iter().map(AsRef::as_ref).enumerate() {
+            let shown = string.escape_ascii();
+            if strings[..i].iter().any(|earlier| earlier.as_ref() == string) {
+                return Err(ControlError::argument(format!(
+                    "eos_byte_strings[{i}]: `{shown}` is given twice: name each string once"
+                )));
+            }
+            let ids = (0..).take(self.vocab.len()).filter(|id| self.vocab.text_of(TokenId(*id)) == string);
+            let before = eos.len();
+            eos.extend(ids);
+            if eos.len() == before {
+                return Err(ControlError::argument(format!(
+                    "eos_byte_strings[{i}]: `{shown}` is no token of the vocabulary: give a token's whole text"
+                )));
+            }
+        }
+        let vocab = self.vocab.with_eos(EosSet::new(eos));
+        let vocab = vocab.map_err(|error| ControlError::new(ErrorKind::Vocabulary, error.to_string()))?;
+        Ok(Self { vocab, ..self })
+    }
+
     /// Its prompt.
     #[must_use]
     pub fn prompt(&self) -> &[TokenId] {
         &self.prompt
+    }
+
+    /// The adapter that it runs under, if any.
+    #[must_use]
+    pub fn adapter(&self) -> Option<&str> {
+        self.adapter.as_deref()
     }
 
     /// The engine that runs it.

@@ -80,7 +80,7 @@ pub(super) struct Columns {
 impl Columns {
     pub(super) fn new(llm: PromptedLlm, n: usize, party: Arc<Party>) -> Self {
         let start = History {
-            seq: party.open(None),
+            seq: party.open(llm.adapter.as_deref()),
             fed: 0,
             pending: llm.prompt.to_vec(),
             last: *llm.prompt.last().expect("a prompt is never empty"),

@@ -14,16 +14,32 @@
 mod autobatched;
 mod automaton;
 mod bool_fsa;
+mod byte_llm;
+mod canonical;
 mod coerced;
+mod coerced_cursor;
+mod ensemble;
+mod ensemble_op;
+mod entrywise;
+mod ext;
+mod harmony;
 mod llm;
 mod llm_cursor;
+mod mapped;
 mod meeting;
+mod normalized;
 mod product;
 mod row;
 mod run;
 mod sequences;
+mod spelling;
+mod stateful;
+mod symbol_map;
+mod tempered;
 mod ticket;
 mod walk;
+mod wfsa;
+mod words;
 
 use std::sync::Arc;
 
@@ -33,14 +49,26 @@ use lockstep_sample::TokenId;
 
 pub use autobatched::Autobatched;
 pub use bool_fsa::BoolFsa;
-pub use coerced::Coerced;
+pub use byte_llm::{BeamParams, ByteLlm};
+pub use canonical::CanonicalTokenization;
+pub use coerced::{CoerceOptions, Coerced};
+pub use ensemble::Ensemble;
+pub use ensemble_op::EnsembleOp;
+pub use ext::PotentialExt;
+pub use harmony::Harmony;
 pub use llm::PromptedLlm;
 pub use meeting::BatchPotential;
+pub use normalized::Normalized;
 pub use product::Product;
 pub use row::{Entries, Row};
 pub use run::{Demands, Run};
 pub use sequences::{FromSequences, SequencePotential};
+pub use stateful::{ParticleState, Stateful};
+pub use symbol_map::{SymbolFn, SymbolMap};
+pub use tempered::Tempered;
 pub use ticket::{Answer, Answers, Draws, Ticket, Want};
+pub use wfsa::Wfsa;
+pub use words::Words;
 
 use crate::error::{ControlError, ErrorKind};
 

@@ -5,39 +5,87 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{Bitset, TokenId};
 
+use super::mapped::{Mapped, Mapping};
 use super::row::add;
 use super::{Answer, Claims, Cursor, Demands, Draws, Potential, Row, RowResult, Run, Status, Ticket, Want};
 use crate::error::{ControlError, ErrorKind};
 
 /// `ln (ψ₁ · ψ₂)`: the sum of two log-weights; `-inf` plus anything is `-inf`.
 ///
-/// Tightness and exact mass are not inherited: two live factors may have no common completion.
+/// Its vocabulary is the tokens that both factors have, in the first one's order. Rows keep the
+/// first one's positions: a token that the second factor lacks weighs `-inf`. Tightness and exact
+/// mass are not inherited: two live factors may have no common completion.
 #[derive(Clone)]
 pub struct Product {
     first: Arc<dyn Potential>,
     second: Arc<dyn Potential>,
+    /// The common tokens if they are not all of the first factor's.
+    common: Option<Arc<Bitset>>,
+    warnings: Vec<String>,
 }
 
+/// The share of the larger vocabulary below which the common tokens are suspiciously few.
+const SMALL_OVERLAP: f64 = 0.1;
+
 impl Product {
-    /// The product of two potentials over one vocabulary.
+    /// The product of two potentials. Tokens of different vocabularies are the same if they have
+    /// equal bytes; among tokens with equal bytes the first matches the first, and so on.
     ///
     /// # Errors
-    /// If their vocabularies differ, in the end-of-sequence set or otherwise; coerce one to the
-    /// other's first.
+    /// If one factor reads bytes and the other a model's tokens (coerce it first), if they have no
+    /// token in common, or if their end-of-sequence sets differ over the same tokens.
     pub fn new(first: Arc<dyn Potential>, second: Arc<dyn Potential>) -> Result<Self, ControlError> {
-        if !first.vocab().same_tokens(second.vocab()) {
-            return Err(ControlError::new(
-                ErrorKind::Vocabulary,
-                "the factors of a product read different tokens: coerce one to the other's vocabulary",
+        let refuse = |why: &str| Err(ControlError::new(ErrorKind::Vocabulary, why));
+        if first.vocab().same_tokens(second.vocab()) {
+            if first.vocab().eos() != second.vocab().eos() {
+                return refuse(
+                    "the factors of a product have different end-of-sequence ids: coerce one to the other's vocabulary",
+                );
+            }
+            return Ok(Self { first, second, common: None, warnings: Vec::new() });
+        }
+        let bytes = Vocabulary::bytes();
+        if first.vocab().same_tokens(&bytes) != second.vocab().same_tokens(&bytes) {
+            return refuse(
+                "one factor of a product reads bytes, the other a model's tokens: coerce the one to the other's vocabulary",
+            );
+        }
+        let mapping = Mapping::new(Arc::clone(first.vocab()), second.vocab());
+        let common = Arc::clone(mapping.common());
+        let [first_size, second_size] = mapping.sizes();
+        if common.none() {
+            return refuse(
+                "the factors of a product have no token in common: coerce one to the other's vocabulary",
+            );
+        }
+        let mut warnings = Vec::new();
+        if (common.count() as f64) < SMALL_OVERLAP * first_size.max(second_size) as f64 {
+            warnings.push(format!(
+                "the factors of a product have only {} tokens in common, of {first_size} and {second_size}: coerce one to the other's vocabulary if that is not meant",
+                common.count()
             ));
         }
-        if first.vocab().eos() != second.vocab().eos() {
-            return Err(ControlError::new(
-                ErrorKind::Vocabulary,
-                "the factors of a product have different end-of-sequence ids: coerce one to the other's vocabulary",
-            ));
-        }
-        Ok(Self { first, second })
+        let second = Arc::new(Mapped::new(second, mapping));
+        Ok(Self { first, second, common: Some(common), warnings })
+    }
+
+    /// Its vocabulary: the tokens that both factors have, in the first one's order, the end
+    /// excepted.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<TokenId> {
+        let vocab = self.vocab();
+        let is_common = |id: &TokenId| self.common.as_ref().is_none_or(|common| common.contains(id.index()));
+        (0..vocab.len())
+            .map(|position| vocab.token_at(position))
+            .filter(|id| vocab.is_member(*id))
+            .filter(is_common)
+            .collect()
+    }
+
+    /// What is probably not meant, for people: under 10 % of either factor's tokens are common.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 

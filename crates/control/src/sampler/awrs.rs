@@ -3,7 +3,9 @@
 //! The target is `potential · condition` with a boolean condition. Candidates come from the
 //! potential's row without replacement; the first that the condition accepts is the token, and
 //! what the further probes find gives an unbiased weight: `logw = ln s + LSE(row)`, with `s` from
-//! [`RecursiveWalk`]. (Lipkin et al., 2025; the closed form of its recursion is RAWRS-K.)
+//! [`RecursiveWalk`]. (Lipkin et al., 2025; the closed form of its recursion is RAWRS-K.) With a
+//! proposal the candidates come from its row, and the token's ratio of target to proposal joins
+//! the weight.
 
 use std::sync::Arc;
 
@@ -15,7 +17,9 @@ use super::{Sampled, SamplerCursor, TokenSampler};
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
-use crate::potential::{Answer, Cursor, Demands, Entries, Potential, Row, RowResult, Run, Status, Want};
+use crate::potential::{
+    Answer, Cursor, Demands, Entries, Potential, Row, RowResult, Run, Status, Ticket, Want,
+};
 
 /// Settings of [`Awrs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,7 @@ impl Default for AwrsOptions {
 pub struct Awrs {
     potential: Arc<dyn Potential>,
     condition: Arc<dyn Potential>,
+    proposal: Option<Arc<dyn Potential>>,
     options: AwrsOptions,
 }
 
@@ -75,7 +80,16 @@ impl Awrs {
         if let Some(max) = options.max_rejects.filter(|max| *max < least) {
             return Err(ControlError::argument(format!("max_rejects: {max} must be at least {least}")));
         }
-        Ok(Self { potential, condition, options })
+        Ok(Self { potential, condition, proposal: None, options })
+    }
+
+    /// Takes candidates from `proposal`, which must be positive wherever the potential is.
+    ///
+    /// # Errors
+    /// If it reads other tokens than the potential.
+    pub fn with_proposal(self, proposal: Arc<dyn Potential>) -> Result<Self, ControlError> {
+        super::check_proposal(&*self.potential, &*proposal)?;
+        Ok(Self { proposal: Some(proposal), ..self })
     }
 }
 
@@ -94,6 +108,10 @@ impl TokenSampler for Awrs {
         Ok(Box::new(AwrsCursor {
             potential: self.potential.open(n, run)?,
             condition: self.condition.open(n, run)?,
+            proposal: match &self.proposal {
+                Some(proposal) => Some(proposal.open(n, run)?),
+                None => None,
+            },
             vocab: Arc::clone(self.potential.vocab()),
             options: self.options.clone(),
         }))
@@ -101,13 +119,15 @@ impl TokenSampler for Awrs {
 
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError> {
         self.potential.demand(n, max_tokens, demands)?;
-        self.condition.demand(n, max_tokens, demands)
+        self.condition.demand(n, max_tokens, demands)?;
+        self.proposal.as_ref().map_or(Ok(()), |proposal| proposal.demand(n, max_tokens, demands))
     }
 }
 
 struct AwrsCursor {
     potential: Box<dyn Cursor>,
     condition: Box<dyn Cursor>,
+    proposal: Option<Box<dyn Cursor>>,
     vocab: Arc<Vocabulary>,
     options: AwrsOptions,
 }
@@ -124,10 +144,16 @@ impl SamplerCursor for AwrsCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
-        let ticket = self.potential.request(rows, Want::Row);
+        let potential = self.potential.request(rows, Want::Row);
+        let proposal = self.proposal.as_mut().map(|proposal| proposal.request(rows, Want::Row));
         others();
-        let answers: Vec<RowResult<Row>> =
-            ticket.wait().into_iter().map(|answer| answer.map(Answer::into_row)).collect();
+        let answers = match proposal {
+            None => rows_of(potential).into_iter().map(|row| Ok((row?, None))).collect(),
+            Some(proposal) => {
+                let (target, proposed) = (rows_of(potential), rows_of(proposal));
+                proposed.into_iter().zip(target).map(|(q, w)| Ok((q?, Some(w?)))).collect::<Vec<_>>()
+            }
+        };
         if chooser.keyed().is_none() {
             let refusal = "AWRS orders its candidates by key and cannot honour another chooser";
             return rows.iter().map(|_| Err(ControlError::argument(refusal))).collect();
@@ -136,10 +162,10 @@ impl SamplerCursor for AwrsCursor {
         let searches: Vec<RowResult<Option<Prepared<'_>>>> = answers
             .par_iter()
             .zip(keys)
-            .map(|(answer, key)| {
-                let row = answer.as_ref().map_err(Clone::clone)?;
+            .map(|(answer, key): (&RowResult<(Row, Option<Row>)>, _)| {
+                let (row, target) = answer.as_ref().map_err(Clone::clone)?;
                 let problem = seed.map_or(key.problem, |seed| key.problem.with_seed(seed));
-                Ok(Prepared::new(row, &DrawKey { problem, ..*key }))
+                Ok(Prepared::new(row, target.as_ref(), &DrawKey { problem, ..*key }))
             })
             .collect();
         let mut results: Vec<RowResult<Sampled>> = Vec::with_capacity(rows.len());
@@ -171,24 +197,35 @@ impl SamplerCursor for AwrsCursor {
     }
 
     fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status> {
-        let spans: Vec<&[TokenId]> = tokens.iter().map(std::slice::from_ref).collect();
-        let first = self.potential.advance(rows, &spans);
-        let second = self.condition.advance(rows, &spans);
-        first.into_iter().zip(second).map(|(a, b)| a.and(b)).collect()
+        let statuses = super::advance_both(&mut *self.potential, &mut *self.condition, rows, tokens);
+        match &mut self.proposal {
+            None => statuses,
+            Some(proposal) => {
+                let proposed = proposal.advance(rows, &super::spans(tokens));
+                statuses.into_iter().zip(proposed).map(|(a, b)| a.and(b)).collect()
+            }
+        }
     }
 
     fn select(&mut self, ancestors: &[usize]) {
-        self.potential.select(ancestors);
-        self.condition.select(ancestors);
+        self.cursors().for_each(|cursor| cursor.select(ancestors));
     }
 
     fn release(&mut self, rows: &[usize]) {
-        self.potential.release(rows);
-        self.condition.release(rows);
+        self.cursors().for_each(|cursor| cursor.release(rows));
     }
 }
 
+/// The rows of a request for them.
+fn rows_of(ticket: Ticket) -> Vec<RowResult<Row>> {
+    ticket.wait().into_iter().map(|answer| answer.map(Answer::into_row)).collect()
+}
+
 impl AwrsCursor {
+    fn cursors(&mut self) -> impl Iterator<Item = &mut Box<dyn Cursor>> {
+        [&mut self.potential, &mut self.condition].into_iter().chain(&mut self.proposal)
+    }
+
     /// Probes up to `ahead` more candidates of every open row in one call of the condition, and
     /// moves the rows that are through to `results`.
     fn round(
@@ -219,20 +256,22 @@ impl AwrsCursor {
     }
 }
 
-/// A row's entries, its mass and the order of its candidates.
+/// A row's entries, its mass and the order of its candidates; under a proposal also the target's
+/// row.
 struct Prepared<'a> {
     entries: Entries<'a>,
+    target: Option<&'a Row>,
     log_z: f64,
     order: GumbelOrder,
 }
 
 impl<'a> Prepared<'a> {
     /// `None` if nothing in the row is live.
-    fn new(row: &'a Row, key: &DrawKey) -> Option<Self> {
+    fn new(row: &'a Row, target: Option<&'a Row>, key: &DrawKey) -> Option<Self> {
         let entries = row.entries();
         let log_z = row.log_total();
         let order = GumbelOrder::new(entries.weights(), key);
-        (log_z > f64::NEG_INFINITY).then_some(Self { entries, log_z, order })
+        (log_z > f64::NEG_INFINITY).then_some(Self { entries, target, log_z, order })
     }
 }
 
@@ -244,6 +283,7 @@ enum Walk<'a> {
 /// A row on its way to a token.
 struct Search<'a> {
     entries: &'a Entries<'a>,
+    target: Option<&'a Row>,
     order: GumbelOrder,
     log_z: f64,
     walk: Walk<'a>,
@@ -251,14 +291,14 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(prepared: &'a Prepared<'a>, options: &AwrsOptions) -> Self {
-        let Prepared { entries, log_z, order } = prepared;
+        let Prepared { entries, target, log_z, order } = prepared;
         let walk = if options.proper_weights {
             let weights = entries.log_weights();
             Walk::Proper(RecursiveWalk::new(options.max_accepts, options.max_rejects, weights, *log_z))
         } else {
             Walk::Improper(FirstAccepted::new(options.max_rejects))
         };
-        Self { entries, order: order.clone(), log_z: *log_z, walk }
+        Self { entries, target: *target, order: order.clone(), log_z: *log_z, walk }
     }
 
     /// Offers candidates with the condition's log-weights for them, until the walk is done.
@@ -279,11 +319,18 @@ impl<'a> Search<'a> {
     }
 
     fn outcome(self, vocab: &Vocabulary) -> Sampled {
-        let (Outcome { index, log_s }, log_z) = match self.walk {
-            Walk::Proper(walk) => (walk.outcome(), self.log_z),
-            Walk::Improper(walk) => (walk.outcome(), 0.0),
+        let (Outcome { index, log_s }, proper) = match self.walk {
+            Walk::Proper(walk) => (walk.outcome(), true),
+            Walk::Improper(walk) => (walk.outcome(), false),
         };
+        let mut logw = if proper { log_s + self.log_z } else { log_s };
+        if let (Some(index), Some(target)) = (index, self.target) {
+            let ratio = target.at(self.entries.position(index)) - self.entries.log_weights()[index];
+            if proper || ratio == f64::NEG_INFINITY {
+                logw += ratio;
+            }
+        }
         let token = index.map(|index| vocab.token_at(self.entries.position(index)));
-        Sampled { token, logw: log_s + log_z, logp: None }
+        Sampled { token, logw, logp: None }
     }
 }

@@ -3,6 +3,9 @@
 //! With `w` the row: `t ~ exp(w - LSE w)`, `logw = LSE w`, `logp = w[t] - logw`. The weight
 //! depends on the context alone. If the target is a model times boolean constraints, the engine
 //! makes the draw and the row never leaves it.
+//!
+//! With a proposal `q`, importance sampling: `t ~ exp(q - LSE q)`, `logp = q[t] - LSE q`,
+//! `logw = w[t] - logp`. Both rows are asked for in one tick.
 
 use std::sync::Arc;
 
@@ -15,17 +18,31 @@ use crate::chooser::Chooser;
 use crate::error::ControlError;
 use crate::potential::{Answer, Cursor, Demands, Draws, Potential, RowResult, Run, Status, Want};
 
-/// Samples from a potential's own next-token weights.
+/// Samples from a potential's own next-token weights, or from a proposal's.
 #[derive(Clone)]
 pub struct Direct {
     target: Arc<dyn Potential>,
+    proposal: Option<Arc<dyn Potential>>,
 }
 
 impl Direct {
     /// The direct sampler of `target`.
     #[must_use]
     pub fn new(target: Arc<dyn Potential>) -> Self {
-        Self { target }
+        Self { target, proposal: None }
+    }
+
+    /// Draws from `proposal` instead, weighted for `target`. The proposal must be positive wherever
+    /// the target is.
+    ///
+    /// # Errors
+    /// If the two read different tokens.
+    pub fn with_proposal(
+        target: Arc<dyn Potential>,
+        proposal: Arc<dyn Potential>,
+    ) -> Result<Self, ControlError> {
+        super::check_proposal(&*target, &*proposal)?;
+        Ok(Self { target, proposal: Some(proposal) })
     }
 }
 
@@ -41,18 +58,23 @@ impl TokenSampler for Direct {
     }
 
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn SamplerCursor>, ControlError> {
-        let eos_position = self.target.vocab().eos_position();
-        Ok(Box::new(DirectCursor { target: self.target.open(n, run)?, eos_position }))
+        let vocab = Arc::clone(self.target.vocab());
+        let target = self.target.open(n, run)?;
+        Ok(match &self.proposal {
+            None => Box::new(DirectCursor { target, vocab }),
+            Some(proposal) => Box::new(ProposedCursor { target, proposal: proposal.open(n, run)?, vocab }),
+        })
     }
 
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError> {
-        self.target.demand(n, max_tokens, demands)
+        self.target.demand(n, max_tokens, demands)?;
+        self.proposal.as_ref().map_or(Ok(()), |proposal| proposal.demand(n, max_tokens, demands))
     }
 }
 
 struct DirectCursor {
     target: Box<dyn Cursor>,
-    eos_position: usize,
+    vocab: Arc<Vocabulary>,
 }
 
 impl SamplerCursor for DirectCursor {
@@ -77,7 +99,7 @@ impl SamplerCursor for DirectCursor {
         let ticket = self.target.request(rows, want);
         others();
         let answers = ticket.wait();
-        let eos = self.eos_position;
+        let eos = self.vocab.eos_position();
         match method {
             Some(method) => answers
                 .into_par_iter()
@@ -98,14 +120,11 @@ impl SamplerCursor for DirectCursor {
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
-        let ticket = self.target.request(rows, super::eos_of_each(rows));
-        others();
-        ticket.wait().into_iter().map(super::only_weight).collect()
+        super::eos_weights(&mut *self.target, rows, others)
     }
 
     fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status> {
-        let spans: Vec<&[TokenId]> = tokens.iter().map(std::slice::from_ref).collect();
-        self.target.advance(rows, &spans)
+        self.target.advance(rows, &super::spans(tokens))
     }
 
     fn select(&mut self, ancestors: &[usize]) {
@@ -123,4 +142,57 @@ fn weighted(drawn: Option<Drawn>) -> Sampled {
         logw: drawn.log_mass,
         logp: Some(drawn.logp),
     })
+}
+
+/// Draws from the proposal, weighs by the target.
+struct ProposedCursor {
+    target: Box<dyn Cursor>,
+    proposal: Box<dyn Cursor>,
+    vocab: Arc<Vocabulary>,
+}
+
+impl SamplerCursor for ProposedCursor {
+    fn start_weight(&mut self) -> Result<f64, ControlError> {
+        super::start_weight(&mut *self.target)
+    }
+
+    fn sample(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        let proposal = self.proposal.request(rows, Want::Row);
+        let target = self.target.request(rows, Want::Row);
+        others();
+        let rows = proposal.wait().into_iter().zip(target.wait()).zip(keys);
+        rows.map(|((proposal, target), key)| {
+            let (proposal, target) = (proposal?.into_row(), target?.into_row());
+            let Some(drawn) = chooser.draw(&proposal, self.vocab.eos_position(), key) else {
+                return Ok(Sampled::DEAD);
+            };
+            let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;
+            Ok(Sampled { token: Some(drawn.token), logw, logp: Some(drawn.logp) })
+        })
+        .collect()
+    }
+
+    fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
+        super::eos_weights(&mut *self.target, rows, others)
+    }
+
+    fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status> {
+        super::advance_both(&mut *self.target, &mut *self.proposal, rows, tokens)
+    }
+
+    fn select(&mut self, ancestors: &[usize]) {
+        self.target.select(ancestors);
+        self.proposal.select(ancestors);
+    }
+
+    fn release(&mut self, rows: &[usize]) {
+        self.target.release(rows);
+        self.proposal.release(rows);
+    }
 }

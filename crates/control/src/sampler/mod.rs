@@ -16,8 +16,8 @@ pub use awrs::{Awrs, AwrsOptions};
 pub use direct::Direct;
 
 use crate::chooser::Chooser;
-use crate::error::ControlError;
-use crate::potential::{Answer, Cursor, Demands, RowResult, Run, Status, Want};
+use crate::error::{ControlError, ErrorKind};
+use crate::potential::{Answer, Cursor, Demands, Potential, RowResult, Run, Status, Want};
 
 /// A token drawn for a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,4 +103,38 @@ fn eos_of_each(rows: &[usize]) -> Want {
 /// The one log-weight of an answer to such a request.
 fn only_weight(answer: RowResult<Answer>) -> RowResult<f64> {
     Ok(answer?.into_tokens().first().copied().unwrap_or(f64::NEG_INFINITY))
+}
+
+/// The end's log-weight after each row of one cursor.
+fn eos_weights(cursor: &mut dyn Cursor, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
+    let ticket = cursor.request(rows, eos_of_each(rows));
+    others();
+    ticket.wait().into_iter().map(only_weight).collect()
+}
+
+/// One token for each row, as spans.
+fn spans(tokens: &[TokenId]) -> Vec<&[TokenId]> {
+    tokens.iter().map(std::slice::from_ref).collect()
+}
+
+/// Advances two cursors over the same rows.
+fn advance_both(
+    first: &mut dyn Cursor,
+    second: &mut dyn Cursor,
+    rows: &[usize],
+    tokens: &[TokenId],
+) -> Vec<Status> {
+    let spans = spans(tokens);
+    let (first, second) = (first.advance(rows, &spans), second.advance(rows, &spans));
+    first.into_iter().zip(second).map(|(a, b)| a.and(b)).collect()
+}
+
+/// A proposal must read its target's tokens, the end included.
+fn check_proposal(target: &dyn Potential, proposal: &dyn Potential) -> Result<(), ControlError> {
+    let (target, proposal) = (target.vocab(), proposal.vocab());
+    if target.same_tokens(proposal) && target.eos() == proposal.eos() {
+        return Ok(());
+    }
+    let message = "proposals with different tokenizers are not supported";
+    Err(ControlError::new(ErrorKind::Vocabulary, message))
 }

@@ -3,4 +3,5 @@
 
 mod awrs;
 mod direct;
+mod proposals;
 mod support;

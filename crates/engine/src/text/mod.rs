@@ -11,10 +11,12 @@
 
 mod byte_level;
 mod error;
+mod merges;
 mod pre;
 mod template;
 mod tokenizer;
 
 pub use error::TextError;
+pub use merges::Merge;
 pub use template::{ChatTemplate, Message};
 pub use tokenizer::{Tokenizer, TokenizerSpec};

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockstep_sample::{EosSet, TokenId};
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{AddedToken, AddedVocabulary, Model as _, NormalizerWrapper, OffsetReferential, OffsetType};
 
 use super::byte_level;
 use super::error::{Problem, TextError, one_line};
+use super::merges::{Merge, bpe};
 use super::pre::PreTokenizer;
 use crate::vocab::{TokenEntry, Vocabulary};
 
@@ -35,7 +36,7 @@ pub struct TokenizerSpec {
     pub add_bos: bool,
 }
 
-const ORDINARY: i32 = 1;
+pub(super) const ORDINARY: i32 = 1;
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
@@ -44,12 +45,15 @@ const UNUSED: i32 = 5;
 /// Turns text into tokens and tokens into bytes. Shared by reference between threads.
 pub struct Tokenizer {
     bpe: BPE,
+    merges: Vec<Merge>,
+    /// The user-defined tokens, ascending; of equal texts the lowest id.
+    whole: Vec<TokenId>,
     pre: PreTokenizer,
     /// Tokens found in text before it is cut: user-defined ones, and with the special ones.
     plain: AddedVocabulary,
     with_special: AddedVocabulary,
-    /// Whether each byte can be spelled at all.
-    speakable: [bool; 256],
+    /// The token of each byte, from which merging starts, if the byte can be spelled at all.
+    bytes: [Option<TokenId>; 256],
     vocabulary: Arc<Vocabulary>,
     bos: Option<TokenId>,
     add_bos: bool,
@@ -70,18 +74,23 @@ impl Tokenizer {
         if let Some(id) = spec.bos.filter(|id| *id as usize >= vocabulary.len()) {
             return Err(Problem::Bos { id, tokens: vocabulary.len() }.into());
         }
-        let bpe = bpe(&spec.tokens, &spec.token_types, &spec.merges)?;
-        let mut speakable = [false; 256];
-        for (byte, can) in (0..=u8::MAX).zip(&mut speakable) {
-            *can = bpe.token_to_id(byte_level::char(byte).encode_utf8(&mut [0; 4])).is_some();
+        let (bpe, merges) = bpe(&spec.tokens, &spec.token_types, &spec.merges)?;
+        let mut bytes = [None; 256];
+        for (byte, token) in (0..=u8::MAX).zip(&mut bytes) {
+            *token = bpe.token_to_id(byte_level::char(byte).encode_utf8(&mut [0; 4])).map(TokenId);
         }
         let added = |types: &[i32]| added(&spec.tokens, &spec.token_types, types);
+        let mut seen = HashSet::new();
+        let whole = (0..).zip(spec.tokens.iter().zip(&spec.token_types));
+        let whole = whole.filter(|(_, (text, ty))| **ty == USER_DEFINED && seen.insert(*text));
         Ok(Self {
             bpe,
+            merges,
+            whole: whole.map(|(id, _)| TokenId(id)).collect(),
             pre,
             plain: added(&[USER_DEFINED])?,
             with_special: added(&[USER_DEFINED, CONTROL, UNKNOWN])?,
-            speakable,
+            bytes,
             vocabulary,
             bos: spec.bos.map(TokenId),
             add_bos: spec.add_bos,
@@ -96,7 +105,7 @@ impl Tokenizer {
     /// control characters.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<TokenId>, TextError> {
         // The merging below would drop such a byte without a word.
-        if let Some(at) = text.bytes().position(|byte| !self.speakable[usize::from(byte)]) {
+        if let Some(at) = text.bytes().position(|byte| self.bytes[usize::from(byte)].is_none()) {
             return Err(Problem::Unspeakable { byte: text.as_bytes()[at], at }.into());
         }
         let added = if special { &self.with_special } else { &self.plain };
@@ -129,6 +138,26 @@ impl Tokenizer {
     #[must_use]
     pub fn vocabulary(&self) -> &Arc<Vocabulary> {
         &self.vocabulary
+    }
+
+    /// The merges over the tokens that text may become, the one to apply first first. Each pair
+    /// occurs once; of tokens with equal texts only the lowest id does.
+    #[must_use]
+    pub fn merges(&self) -> &[Merge] {
+        &self.merges
+    }
+
+    /// The token of one byte, from which merging starts; none if the byte cannot be spelled.
+    #[must_use]
+    pub fn byte(&self, byte: u8) -> Option<TokenId> {
+        self.bytes[usize::from(byte)]
+    }
+
+    /// The user-defined tokens, ascending: found in text before it is merged, and never cut. Of
+    /// equal texts only the lowest id is.
+    #[must_use]
+    pub fn whole(&self) -> &[TokenId] {
+        &self.whole
     }
 
     /// The token that begins a sequence, if the model has one.
@@ -164,34 +193,6 @@ fn entries(tokens: &[String], types: &[i32]) -> Result<Vec<TokenEntry>, Problem>
         ty => Err(Problem::Type { id, ty }),
     };
     tokens.iter().zip(types).enumerate().map(entry).collect()
-}
-
-/// The merges over the tokens that text may become; of equal texts the lowest id.
-fn bpe(tokens: &[String], types: &[i32], merges: &[String]) -> Result<BPE, Problem> {
-    let mut vocab = Vocab::default();
-    for (id, (text, ty)) in (0..).zip(tokens.iter().zip(types)) {
-        if *ty == ORDINARY {
-            vocab.entry(text.clone()).or_insert(id);
-        }
-    }
-    let all: HashSet<&str> = tokens.iter().map(String::as_str).collect();
-    let mut kept = Merges::with_capacity(merges.len());
-    for (index, merge) in merges.iter().enumerate() {
-        let (a, b) = match merge.split_once(' ') {
-            Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(' ') => (a, b),
-            _ => return Err(Problem::Merge { index, text: merge.clone() }),
-        };
-        let merged = [a, b].concat();
-        if let Some(token) = [a, b, &merged].into_iter().find(|token| !all.contains(token)) {
-            return Err(Problem::MergeToken { index, token: token.to_owned() });
-        }
-        // A merge that makes a token which is not ordinary would make special tokens of text.
-        if [a, b, &merged].into_iter().all(|token| vocab.contains_key(token)) {
-            kept.push((a.to_owned(), b.to_owned()));
-        }
-    }
-    let built = BPE::builder().vocab_and_merges(vocab, kept).build();
-    built.map_err(|error| Problem::Bpe(one_line(&error.to_string())))
 }
 
 /// A matcher for the tokens of these types; of equal texts the lowest id.

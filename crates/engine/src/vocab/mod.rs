@@ -22,6 +22,7 @@
 //! shares them, and the tries too.
 
 mod positions;
+mod siblings;
 mod tables;
 mod trie;
 
@@ -31,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 
 use lockstep_sample::{EosSet, TokenId};
 
+pub use siblings::{SiblingNode, SiblingTrie};
 pub use trie::{TokenTrie, TrieNode};
 
 use tables::Tables;

@@ -1,8 +1,11 @@
 //! The trie of a vocabulary's tokens, for walking an automaton over all of them at once.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use lockstep_sample::TokenId;
+
+use super::siblings::SiblingTrie;
 
 /// Tokens by their bytes, as a flat array in preorder.
 ///
@@ -13,24 +16,18 @@ use lockstep_sample::TokenId;
 pub struct TokenTrie {
     nodes: Vec<TrieNode>,
     ids: Vec<TokenId>,
-    /// For each node the ASCII bytes on the edges below it, bit = byte.
-    ascii_below: Vec<u128>,
+    siblings: OnceLock<SiblingTrie>,
 }
 
 /// A node of a [`TokenTrie`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrieNode {
     byte: u8,
-    height: u8,
     end: u32,
     ids: (u32, u32),
 }
 
 impl TrieNode {
-    /// The [height](Self::height) of nodes that are higher than can be told, or that have other
-    /// bytes than ASCII below them.
-    pub const TALL: u8 = u8::MAX;
-
     /// The byte on the edge into this node; 0 at the root, where it means nothing.
     #[must_use]
     pub const fn byte(&self) -> u8 {
@@ -41,13 +38,6 @@ impl TrieNode {
     #[must_use]
     pub const fn end(&self) -> usize {
         self.end as usize
-    }
-
-    /// How many bytes the longest token through this node has after it; [`Self::TALL`] if there are
-    /// that many, or some are not ASCII.
-    #[must_use]
-    pub const fn height(&self) -> u8 {
-        self.height
     }
 
     /// The tokens that end here, as a range of [`TokenTrie::ids`].
@@ -62,9 +52,8 @@ impl TokenTrie {
     /// 2^32 bytes in all.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], TokenId)>) -> Self {
         let index = |n: usize| u32::try_from(n).expect("a vocabulary's bytes fit in 32 bits");
-        let mut nodes = vec![TrieNode { byte: 0, height: 0, end: 0, ids: (0, 0) }];
+        let mut nodes = vec![TrieNode { byte: 0, end: 0, ids: (0, 0) }];
         let mut ids = Vec::new();
-        let mut parents = vec![0];
         // The open nodes from the root to the last token's node, and that token's bytes.
         let (mut path, mut last): (Vec<usize>, &[u8]) = (vec![0], &[]);
         for (bytes, id) in tokens {
@@ -73,9 +62,8 @@ impl TokenTrie {
                 nodes[node].end = index(nodes.len());
             }
             for &byte in &bytes[shared..] {
-                parents.push(path[path.len() - 1]);
                 path.push(nodes.len());
-                nodes.push(TrieNode { byte, height: 0, end: 0, ids: (index(ids.len()), index(ids.len())) });
+                nodes.push(TrieNode { byte, end: 0, ids: (index(ids.len()), index(ids.len())) });
             }
             ids.push(id);
             nodes[path[bytes.len()]].ids.1 = index(ids.len());
@@ -84,15 +72,7 @@ impl TokenTrie {
         for node in path {
             nodes[node].end = index(nodes.len());
         }
-        let mut ascii_below = vec![0; nodes.len()];
-        for node in (1..nodes.len()).rev() {
-            let TrieNode { byte, height, .. } = nodes[node];
-            let parent = parents[node];
-            let reached = if byte.is_ascii() { height.saturating_add(1) } else { TrieNode::TALL };
-            nodes[parent].height = nodes[parent].height.max(reached);
-            ascii_below[parent] |= ascii_below[node] | if byte.is_ascii() { 1 << byte } else { 0 };
-        }
-        Self { nodes, ids, ascii_below }
+        Self { nodes, ids, siblings: OnceLock::new() }
     }
 
     /// The nodes in preorder, the root first.
@@ -101,23 +81,16 @@ impl TokenTrie {
         &self.nodes
     }
 
-    /// The ASCII bytes on the edges below `node`: bit b for byte b.
-    ///
-    /// # Panics
-    /// If there is no such node.
+    /// All tokens in the order of their nodes: by bytes, equal bytes by id.
     #[must_use]
-    pub fn ascii_below(&self, node: usize) -> u128 {
-        self.ascii_below[node]
+    pub fn ids(&self) -> &[TokenId] {
+        &self.ids
     }
 
-    /// The tokens that end at `node` or below it.
-    ///
-    /// # Panics
-    /// If there is no such node.
+    /// The same trie with siblings side by side. Built when first asked for.
     #[must_use]
-    pub fn ids_within(&self, node: usize) -> &[TokenId] {
-        let TrieNode { end, ids, .. } = self.nodes[node];
-        &self.ids[ids.0 as usize..self.nodes[end as usize - 1].ids.1 as usize]
+    pub fn siblings(&self) -> &SiblingTrie {
+        self.siblings.get_or_init(|| SiblingTrie::new(self))
     }
 
     /// Memory held, in bytes.
@@ -125,13 +98,7 @@ impl TokenTrie {
     pub fn byte_len(&self) -> usize {
         self.nodes.capacity() * size_of::<TrieNode>()
             + self.ids.capacity() * size_of::<TokenId>()
-            + self.ascii_below.capacity() * size_of::<u128>()
-    }
-
-    /// All tokens in the order of their nodes: by bytes, equal bytes by id.
-    #[must_use]
-    pub fn ids(&self) -> &[TokenId] {
-        &self.ids
+            + self.siblings.get().map_or(0, SiblingTrie::byte_len)
     }
 
     /// Walks an automaton over all tokens that it does not refuse.

@@ -1,0 +1,45 @@
+//! What wrappers share.
+
+use std::sync::Arc;
+
+use lockstep_control::potential::Potential;
+use lockstep_control::{Ensemble, EnsembleOp, PotentialExt};
+use lockstep_sample::{EosSet, TokenId};
+
+use super::{fsa, llm, tokens};
+use crate::support::byte_set;
+
+#[test]
+fn potentials_31_a_hundred_wrappers_over_one_vocabulary_share_its_tables() {
+    let vocab = tokens();
+    let trie = Arc::clone(vocab.trie());
+    let model = llm(&vocab);
+    let wrappers: Vec<Arc<dyn Potential>> = (0..100)
+        .map(|i| match i % 6 {
+            0 => fsa("(ab)*", &vocab),
+            1 => byte_set(&[("ab", 1.0)]).coerce(Arc::clone(&vocab)).unwrap().shared(),
+            2 => model.spawn(&[TokenId(i % 4)]).unwrap().shared(),
+            3 => model.clone().product(fsa("a*", &vocab)).unwrap().tempered(0.5).unwrap().shared(),
+            4 => model.clone().tempered(0.5).unwrap().normalize().shared(),
+            _ => Ensemble::new(model.clone().shared(), fsa("b*", &vocab), EnsembleOp::SUM, 0.5)
+                .unwrap()
+                .shared(),
+        })
+        .collect();
+    for wrapper in &wrappers {
+        assert!(Arc::ptr_eq(wrapper.vocab(), &vocab));
+        assert!(Arc::ptr_eq(wrapper.vocab().trie(), &trie));
+    }
+    // Another end-of-sequence set takes no special token out of the trie, and no copy of the tables.
+    let other = vocab.with_eos(EosSet::new([7])).unwrap();
+    let wrapper = fsa("(ab)*", &other);
+    assert!(wrapper.vocab().same_tokens(&vocab) && Arc::ptr_eq(wrapper.vocab().trie(), &trie));
+    // Nobody keeps the tables behind the wrappers' backs.
+    let held = Arc::strong_count(&vocab);
+    drop((wrappers, wrapper));
+    assert!(
+        Arc::strong_count(&vocab) < held && Arc::strong_count(&vocab) <= 3,
+        "{}",
+        Arc::strong_count(&vocab)
+    );
+}

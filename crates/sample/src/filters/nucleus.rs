@@ -1,0 +1,149 @@
+//! Top-p: in ranked order, an id stays iff the mass before it is below `top_p`.
+//!
+//! What stays is a head of the ranked order, so one cut is looked for. Ids too small to be before it
+//! are left out first. The rest go into buckets of equal width by logit; running sums of bucket
+//! masses say which bucket holds the cut, and that one is cut into buckets again, until what is left
+//! is few or all equal: only those are ranked and walked through. Nothing sorts the row.
+//!
+//! Masses are `exp(z − max z)`, `z = l · inverse`, and `top_p` is measured against their sum over the
+//! row. A bucket is summed in id order and buckets in descending order: the order is a function of
+//! the row and `top_p`.
+
+use super::below;
+use super::scan::Scan;
+use super::survivors::{Survivors, rank_key};
+use crate::math;
+use crate::normalizer::mass_sum;
+
+const BUCKETS: usize = 1024;
+/// So many are ranked at once.
+const FEW: usize = 64;
+/// `1 − top_p` above which small ids are left out, far from what sums round by.
+const SPARE: f64 = 1e-9;
+
+/// Buffers of [`nucleus`].
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    masses: Vec<f64>,
+    members: Vec<u32>,
+}
+
+/// Makes `out` the nucleus of `logits` at `top_p < 1`.
+pub(super) fn nucleus(
+    logits: &[f32],
+    scan: &Scan,
+    top_p: f64,
+    inverse: f64,
+    out: &mut Survivors,
+    scratch: &mut Scratch,
+) {
+    let shift = f64::from(scan.max) * inverse;
+    let total = mass_sum(logits, inverse, shift);
+    out.gather(logits, scan, bound(scan.max, top_p, inverse, total / logits.len() as f64));
+    out.masses(inverse, shift, &mut scratch.masses);
+    let (last, bar) = cut(out, top_p * total, scratch);
+    // Without branches, which would be mispredicted all over the row.
+    out.retain(|id, l| (l > bar) | ((l == bar) & (id <= last)));
+}
+
+/// A logit below the cut. Ids of less than half `(1 − top_p) · mean` together have less than half of
+/// `1 − top_p`, so more than `top_p` is before each of them, by more than sums round by.
+fn bound(max: f32, top_p: f64, inverse: f64, mean: f64) -> f32 {
+    if 1.0 - top_p < SPARE {
+        return f32::MIN;
+    }
+    below(max, math::ln((1.0 - top_p) / 2.0 * mean).min(0.0) / inverse)
+}
+
+/// The id and logit of the last entry, in ranked order, before which less than `target` lies. The
+/// first entry is one.
+fn cut(out: &Survivors, target: f64, scratch: &mut Scratch) -> (u32, f32) {
+    let Scratch { masses, members } = scratch;
+    let mut before = 0.0;
+    members.clear();
+    let (low, high) = range(&out.logits);
+    if out.len() > FEW && low < high {
+        let buckets = Buckets::new(low, high);
+        let entries = || out.logits.iter().zip(masses.iter()).map(|(&l, &mass)| (l, mass));
+        let chosen = buckets.choose(entries(), &mut before, target);
+        members.extend((0..).zip(&out.logits).filter(|&(_, &l)| buckets.of(l) == chosen).map(|(i, _)| i));
+    } else {
+        members.extend(0..out.len() as u32);
+    }
+    while members.len() > FEW {
+        let logit = |&i: &u32| out.logits[i as usize];
+        let (low, high) = members
+            .iter()
+            .map(logit)
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), l| (low.min(l), high.max(l)));
+        if low == high {
+            break;
+        }
+        let buckets = Buckets::new(low, high);
+        let entries = members.iter().map(|i| (logit(i), masses[*i as usize]));
+        let chosen = buckets.choose(entries, &mut before, target);
+        members.retain(|i| buckets.of(logit(i)) == chosen);
+    }
+    members.sort_unstable_by_key(|&i| rank_key(out.ids[i as usize], out.logits[i as usize]));
+    let mut last = members[0] as usize;
+    for &i in members.iter() {
+        if before >= target {
+            break;
+        }
+        last = i as usize;
+        before += masses[last];
+    }
+    (out.ids[last], out.logits[last])
+}
+
+/// Buckets of equal width from the largest logit down to the smallest.
+struct Buckets {
+    high: f64,
+    scale: f64,
+    /// The bucket of the smallest logit.
+    last: usize,
+}
+
+impl Buckets {
+    fn new(low: f32, high: f32) -> Self {
+        let (low, high) = (f64::from(low), f64::from(high));
+        let mut buckets = Self { high, scale: (BUCKETS - 1) as f64 / (high - low), last: BUCKETS - 1 };
+        buckets.last = buckets.of(low as f32);
+        buckets
+    }
+
+    fn of(&self, logit: f32) -> usize {
+        // Below BUCKETS as it is: the remainder spares a bounds check, i32 a slow conversion.
+        ((self.high - f64::from(logit)) * self.scale) as i32 as usize % BUCKETS
+    }
+
+    /// The bucket that holds the cut: the first with which `target` is reached, or else the last. The
+    /// mass of those above it is added to `before`, which is below `target`. It has entries: the
+    /// first adds mass, and the last has the smallest logit.
+    fn choose(&self, entries: impl Iterator<Item = (f32, f64)>, before: &mut f64, target: f64) -> usize {
+        let mut sums = [0.0; BUCKETS];
+        for (l, mass) in entries {
+            sums[self.of(l)] += mass;
+        }
+        let mut chosen = 0;
+        while chosen < self.last && *before + sums[chosen] < target {
+            *before += sums[chosen];
+            chosen += 1;
+        }
+        chosen
+    }
+}
+
+/// The smallest and the largest.
+fn range(logits: &[f32]) -> (f32, f32) {
+    const LANES: usize = 16;
+    let mut low = [f32::INFINITY; LANES];
+    let mut high = [f32::NEG_INFINITY; LANES];
+    for chunk in logits.chunks(LANES) {
+        for (lane, &l) in chunk.iter().enumerate() {
+            low[lane] = if l < low[lane] { l } else { low[lane] };
+            high[lane] = if l > high[lane] { l } else { high[lane] };
+        }
+    }
+    (low.into_iter().fold(f32::INFINITY, f32::min), high.into_iter().fold(f32::NEG_INFINITY, f32::max))
+}

@@ -1,0 +1,132 @@
+//! The ids that are left of a row, and their ranked order: logit descending, then id ascending.
+//!
+//! Ranks are taken from the logits themselves. Log-probabilities are those less one number a row, so
+//! the order is theirs, but without the ties that rounding would make.
+
+use super::scan::{BLOCK, Scan};
+use crate::math::mass_lane;
+use crate::simd::{self, Kernel};
+
+/// The ids left of a row, ascending, with their logits.
+#[derive(Debug, Default)]
+pub(crate) struct Survivors {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) logits: Vec<f32>,
+    /// Room for sorting.
+    keys: Vec<u64>,
+}
+
+/// Ascends with the rank of an entry. Adding 0 makes −0 the 0 that it equals.
+#[inline(always)]
+pub(super) fn rank_key(id: u32, logit: f32) -> u64 {
+    let bits = (logit + 0.0).to_bits();
+    let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+    u64::from(!ascending) << 32 | u64::from(id)
+}
+
+impl Survivors {
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Makes this all ids of `logits` of at least `bound`, which is finite.
+    pub(super) fn gather(&mut self, logits: &[f32], scan: &Scan, bound: f32) {
+        self.ids.clear();
+        self.logits.clear();
+        let mut ids = [0; BLOCK];
+        let mut kept = [0.0; BLOCK];
+        for (start, (&max, block)) in (0..).step_by(BLOCK).zip(scan.blocks.iter().zip(logits.chunks(BLOCK))) {
+            if max < bound {
+                continue;
+            }
+            let mut n = 0;
+            for (id, &l) in (start..).zip(block) {
+                // At most `BLOCK - 1` were taken before: the remainder only spares bounds checks.
+                ids[n % BLOCK] = id;
+                kept[n % BLOCK] = l;
+                n += usize::from(l >= bound);
+            }
+            self.ids.extend_from_slice(&ids[..n]);
+            self.logits.extend_from_slice(&kept[..n]);
+        }
+    }
+
+    /// Makes this the first `k` live ids of `logits` in ranked order.
+    pub(crate) fn gather_top(&mut self, logits: &[f32], scan: &Scan, k: usize) {
+        // k blocks each have an entry of at least the k-th largest block maximum.
+        let bound = if (1..=scan.blocks.len()).contains(&k) {
+            let mut maxima = scan.blocks.clone();
+            let (_, kth, _) = maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+            kth.max(f32::MIN)
+        } else {
+            f32::MIN
+        };
+        self.gather(logits, scan, bound);
+        self.keep_top(k);
+    }
+
+    /// Keeps the first `k` in ranked order.
+    pub(super) fn keep_top(&mut self, k: usize) {
+        if k >= self.len() {
+            return;
+        }
+        debug_assert!(k > 0, "no stage keeps nothing");
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        keys.extend(self.ids.iter().zip(&self.logits).map(|(&id, &l)| rank_key(id, l)));
+        let (_, last, _) = keys.select_nth_unstable(k - 1);
+        let last = *last;
+        self.keys = keys;
+        self.retain(|id, l| rank_key(id, l) <= last);
+    }
+
+    /// Keeps what `good` says.
+    pub(super) fn retain(&mut self, mut good: impl FnMut(u32, f32) -> bool) {
+        let mut n = 0;
+        for i in 0..self.ids.len() {
+            let (id, l) = (self.ids[i], self.logits[i]);
+            self.ids[n] = id;
+            self.logits[n] = l;
+            n += usize::from(good(id, l));
+        }
+        self.ids.truncate(n);
+        self.logits.truncate(n);
+    }
+
+    /// The largest logit; at least one id is left.
+    pub(crate) fn max(&self) -> f32 {
+        self.logits.iter().fold(f32::NEG_INFINITY, |max, &l| if l > max { l } else { max })
+    }
+
+    /// The indices of all in ranked order.
+    pub(crate) fn ranked(&self) -> Vec<usize> {
+        let mut ranked: Vec<usize> = (0..self.len()).collect();
+        ranked.sort_unstable_by_key(|&i| rank_key(self.ids[i], self.logits[i]));
+        ranked
+    }
+
+    /// Writes `l · inverse − shift` of each logit.
+    pub(crate) fn weigh(&self, inverse: f64, shift: f64, out: &mut Vec<f64>) {
+        out.clear();
+        out.extend(self.logits.iter().map(|&l| f64::from(l) * inverse - shift));
+    }
+
+    /// Writes `exp(l · inverse − shift)` of each logit; none is above 1.
+    pub(super) fn masses(&self, inverse: f64, shift: f64, out: &mut Vec<f64>) {
+        self.weigh(inverse, shift, out);
+        simd::run(Masses(out));
+    }
+}
+
+struct Masses<'a>(&'a mut [f64]);
+
+impl Kernel for Masses<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for mass in self.0 {
+            *mass = mass_lane(*mass);
+        }
+    }
+}
