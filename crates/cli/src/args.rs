@@ -193,6 +193,10 @@ pub(crate) struct TokenizeArgs {
 pub(crate) enum BenchCommand {
     /// Time a step of plain decoding and of SMC, at several numbers of rows
     Step(BenchStepArgs),
+    /// Time a step of several problems at once, beside plain decoding and one after another
+    Smc(BenchSmcArgs),
+    /// Measure how good the ways of drawing are, whatever their time
+    Inference(BenchInferenceArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
 }
@@ -244,6 +248,57 @@ pub(crate) struct BenchStepArgs {
     pub(crate) steps: usize,
 
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Time a step of several problems at once, beside plain decoding and one after another
+#[derive(Debug, Args)]
+pub(crate) struct BenchSmcArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Problems, at most 8
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) problems: usize,
+
+    /// Particles of each problem
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) particles: usize,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    pub(crate) rounds: usize,
+
+    /// Timed steps a round
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) steps: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure how good the ways of drawing are, whatever their time
+#[derive(Debug, Args)]
+pub(crate) struct BenchInferenceArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Runs of each way on the small models whose mass is known
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) small_runs: u64,
+
+    /// Runs of each way on the model; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) runs: u64,
+
+    /// Write the tables, the plot and the figures as JSON into this folder's inference.md,
+    /// inference.svg and inference.json
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) write: Option<PathBuf>,
+
+    /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -26,7 +26,7 @@ fn lines() -> String {
 }
 
 #[test]
-fn b_46_every_step_of_a_cohort_is_one_forward_of_all_its_problems() {
+fn every_step_of_a_cohort_is_one_forward_of_all_its_problems() {
     let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
     let options = LoadOptions { engine, ..LoadOptions::default() };
     let model = model::load(model::DEFAULT, &options).unwrap();
