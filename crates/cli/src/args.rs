@@ -286,7 +286,7 @@ pub(crate) struct BenchInferenceArgs {
     pub(crate) model: ModelArgs,
 
     /// Runs of each way on the small models whose mass is known
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) small_runs: u64,
 
     /// Runs of each way on the model; 0 leaves it out
