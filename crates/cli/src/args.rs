@@ -16,7 +16,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Draw weighted samples from a model under constraints and critics
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Show what a constraint accepts, and where it refuses a text; needs no model
     Explain(ExplainArgs),
     /// Show the tokens of a text
