@@ -257,7 +257,7 @@ fn b_45_a_constraint_that_blocks_delays_its_row_alone_and_is_never_skipped() {
     for _ in 0..6 {
         open.send(()).unwrap();
     }
-    let expected = alone(constrained(Box::new(NoRepeats::default())));
+    let expected = alone(constrained(Box::<NoRepeats>::default()));
     assert_eq!(result(&streams.pop().unwrap().wait()), expected);
     assert!(expected.ids.windows(2).all(|pair| pair[0] != pair[1]));
 }

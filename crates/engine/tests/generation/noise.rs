@@ -37,9 +37,9 @@ fn b_26_a_seeded_row_joins_late_and_its_neighbours_leave() {
         other.next();
         other.next();
     }
-    let mut stream = engine.submit(vec![seeded()]).unwrap().remove(0);
+    let stream = engine.submit(vec![seeded()]).unwrap().remove(0);
     let mut ids = Vec::new();
-    while let Some(event) = stream.next() {
+    for event in stream {
         if let lockstep_engine::RowEvent::Token(token) = event {
             ids.push(token.token);
         }

@@ -80,7 +80,7 @@ pub(crate) fn mixed(which: u32) -> RowSpec {
         params,
         constraint: (which % 4 == 2).then(|| Box::new(NoRepeats::default()) as Box<dyn Constraint>),
         processors: if which % 8 == 5 { vec![Box::new(Favour(which % 9))] } else { vec![] },
-        logprobs: (which % 3 == 0).then_some(LogprobRequest { mode: LogprobMode::Processed, top: 2 }),
+        logprobs: which.is_multiple_of(3).then_some(LogprobRequest { mode: LogprobMode::Processed, top: 2 }),
         stop: if which % 5 == 4 { vec!["ab".into(), "c".into()] } else { vec![] },
         min_tokens: which as usize % 3,
         ignore_eos: which % 10 == 9,
