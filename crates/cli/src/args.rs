@@ -356,8 +356,47 @@ pub(crate) enum BenchCommand {
     Smc(BenchSmcArgs),
     /// Measure how good the ways of drawing are, whatever their time
     Inference(BenchInferenceArgs),
+    /// Time what the engine adds to a forward: draws in one pass beside draws row by row
+    Engine(BenchEngineArgs),
+    /// Count the prompt tokens that stored prompts save
+    Cache(BenchCacheArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
+}
+
+/// Time what the engine adds to a forward: draws in one pass beside draws row by row
+#[derive(Debug, Args)]
+pub(crate) struct BenchEngineArgs {
+    /// Threads of the draw pass [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZero<usize>>,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub(crate) rounds: usize,
+
+    /// Tokens that each row draws
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) tokens: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Count the prompt tokens that stored prompts save
+#[derive(Debug, Args)]
+pub(crate) struct BenchCacheArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Rounds, each on new engines
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) rounds: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Time the token masks of regular expressions, beside llguidance if that is built in
