@@ -16,9 +16,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Draw weighted samples from a model under constraints and critics
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Continue one text or many, each with settings of its own
-    Generate(GenerateArgs),
+    Generate(Box<GenerateArgs>),
     /// Show what a constraint accepts, and where it refuses a text; needs no model
     Explain(ExplainArgs),
     /// Show the tokens of a text
@@ -484,11 +484,11 @@ pub(crate) struct BenchInferenceArgs {
     pub(crate) model: ModelArgs,
 
     /// Runs of each way on the small models whose mass is known
-    #[arg(long, value_name = "N", default_value_t = 500)]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) small_runs: u64,
 
     /// Runs of each way on the model; 0 leaves it out
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 6)]
     pub(crate) runs: u64,
 
     /// Write the tables, the plot and the figures as JSON into this folder's inference.md,
