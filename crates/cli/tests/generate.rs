@@ -26,7 +26,7 @@ fn mixed(n: u32) -> Vec<String> {
             "prompt": format!("{} {}", openings[i as usize % openings.len()], i % 7),
             "seed": i,
             "max_tokens": 2 + i % 6,
-            "temperature": if i % 9 == 0 { 0.0 } else { 0.5 + f64::from(i % 5) / 4.0 },
+            "temperature": if i.is_multiple_of(9) { 0.0 } else { 0.5 + f64::from(i % 5) / 4.0 },
         });
         let settings: [(&str, Value, u32); 10] = [
             ("top_p", json!(0.9), 2),
