@@ -1,6 +1,7 @@
 //! The command line as it is typed. What it means is checked where it is used.
 
 use std::num::NonZero;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -88,6 +89,10 @@ pub(crate) struct RunArgs {
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
     pub(crate) resampling: String,
+
+    /// Write what every particle did in every step to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Fixes all randomness [default: taken from the operating system, and shown]
     #[arg(long, value_name = "N")]

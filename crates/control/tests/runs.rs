@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use lockstep_control::{
-    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Sequences, Smc, SmcOptions,
-    TokenSampler,
+    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, MemoryRecord, Potential, Product, PromptedLlm, Sequences,
+    Smc, SmcOptions, TokenSampler,
 };
 use lockstep_engine::testkit::{ForwardLog, ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
@@ -99,11 +99,21 @@ fn smc_19_a_run_alone_and_among_seven_others_is_the_same_bit_for_bit() {
                 let (engine, ready) = (&engine, &ready);
                 scope.spawn(move || {
                     let (smc, options) = problem(engine, which as u64);
-                    let run = smc.start(&options).unwrap();
+                    // Half of the runs are recorded.
+                    let record = MemoryRecord::default();
+                    let mut run = smc.start(&options).unwrap();
+                    if (which + threads).is_multiple_of(2) {
+                        run = run.with_record(record.clone());
+                    }
                     ready.wait();
                     let mut run = run;
                     run.by_ref().for_each(|step| assert!(step.is_ok()));
                     assert_same(&run.sequences(), expected);
+                    if let Some(last) = record.steps().last() {
+                        let recorded = last.particles.iter().map(|particle| particle.logweight);
+                        assert!(recorded.eq(expected.log_weights().iter().copied()));
+                    }
+                    assert_eq!((which + threads).is_multiple_of(2), !record.steps().is_empty());
                 });
             }
         });

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use lockstep::control::JsonRecord;
 use lockstep::model::{self, LoadOptions};
 
 use crate::args::RunArgs;
@@ -23,6 +24,8 @@ const INTERRUPTED: u8 = 130;
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
+    let record = args.record.as_ref().map(JsonRecord::create).transpose();
+    let record = record.map_err(|error| CliError::usage("--record", error))?;
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(&args.model.model, &options)?;
     let smc = problem.smc(&model)?;
@@ -31,6 +34,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     let before = model.engine.stats();
     let start = Instant::now();
     let mut run = smc.start(&problem.options)?;
+    if let Some(record) = record {
+        run = run.with_record(record);
+    }
     let mut progress = Progress::new(problem.options.n_particles);
     let mut tokens = 0;
     while !interrupted.load(Ordering::SeqCst) {

@@ -12,6 +12,7 @@
 
 mod options;
 mod population;
+mod recorder;
 mod run;
 
 pub use options::{SmcOptions, TerminateWhen};
@@ -74,16 +75,12 @@ impl Smc {
         SmcRun::start(&*self.sampler, self.critic.as_deref(), options, chooser)
     }
 
-    /// Runs to the end.
+    /// Runs to the end: [`Self::start`] and [`SmcRun::finish`].
     ///
     /// # Errors
     /// As for [`Self::start`], and whatever ends a run early.
     pub fn run(&self, options: &SmcOptions) -> Result<Sequences, ControlError> {
-        let mut run = self.start(options)?;
-        for step in &mut run {
-            step?;
-        }
-        Ok(run.sequences())
+        self.start(options)?.finish()
     }
 }
 
