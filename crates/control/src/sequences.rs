@@ -13,6 +13,7 @@ use std::hash::Hash;
 use lockstep_sample::{DrawKey, TokenId, math};
 
 use crate::resampling::Cumulative;
+use crate::retained::Retained;
 use crate::weights;
 
 /// N token sequences with log-weights (nats). A finished sequence ends in [`TokenId::EOS`], which
@@ -24,6 +25,15 @@ pub struct Sequences {
     seed: Option<u64>,
     n_resamples: usize,
     n_failed: usize,
+    /// What each particle was drawn with, if a run made this population.
+    drawn: Option<Drawn>,
+}
+
+/// For each particle the sampler's log-weight of each step, and the most steps there could be.
+#[derive(Clone, Debug, PartialEq)]
+struct Drawn {
+    increments: Vec<Vec<f64>>,
+    max_tokens: usize,
 }
 
 /// Contexts and log-weights that make no population.
@@ -44,6 +54,14 @@ pub enum SequencesError {
         /// The first such particle.
         index: usize,
     },
+    /// A particle is no path that a conditional run could retain.
+    #[error("particle {index} cannot be retained: {reason}")]
+    Retained {
+        /// The particle.
+        index: usize,
+        /// What is the matter with it.
+        reason: &'static str,
+    },
 }
 
 impl Sequences {
@@ -58,7 +76,7 @@ impl Sequences {
         if let Some(index) = log_weights.iter().position(|w| w.is_nan() || *w == f64::INFINITY) {
             return Err(SequencesError::Weight { index });
         }
-        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0 })
+        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0, drawn: None })
     }
 
     /// Notes the seed that the run used.
@@ -80,6 +98,37 @@ impl Sequences {
     pub fn with_n_failed(mut self, n_failed: usize) -> Self {
         self.n_failed = n_failed;
         self
+    }
+
+    /// Notes what the particles were drawn with.
+    pub(crate) fn with_increments(mut self, increments: Vec<Vec<f64>>, max_tokens: usize) -> Self {
+        self.drawn = Some(Drawn { increments, max_tokens });
+        self
+    }
+
+    /// Particle `index` as a path that a [conditional run](crate::Smc::conditional) can retain, with
+    /// the increments that it was drawn with if a run made this population.
+    ///
+    /// # Errors
+    /// If there is no such particle, or it is dead or has not ended.
+    pub fn retained(&self, index: usize) -> Result<Retained, SequencesError> {
+        let refusal = |reason| SequencesError::Retained { index, reason };
+        let (context, weight) = self.get(index).ok_or(refusal("there is no such particle"))?;
+        if weight == f64::NEG_INFINITY {
+            return Err(refusal("its weight is -inf"));
+        }
+        if context.last() != Some(&TokenId::EOS) {
+            return Err(refusal("it has not ended"));
+        }
+        let path = Retained::new(context.to_vec());
+        Ok(match &self.drawn {
+            None => path,
+            Some(Drawn { increments, max_tokens }) => {
+                let increments = increments[index].clone();
+                let limit = (increments.len() == *max_tokens).then_some(*max_tokens);
+                path.with_increments(increments).with_limit(limit)
+            }
+        })
     }
 
     /// The seed of the run: a rerun with it is identical. `None` if no run made this population.

@@ -10,11 +10,13 @@
 //! let sequences = run.sequences();
 //! ```
 
+mod conditional;
 mod options;
 mod population;
 mod recorder;
 mod run;
 
+use conditional::Path;
 pub use options::{SmcOptions, TerminateWhen};
 pub use run::{SmcRun, Step};
 
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use crate::chooser::{Chooser, Keyed};
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::Potential;
+use crate::retained::Retained;
 use crate::sampler::TokenSampler;
 use crate::sequences::Sequences;
 
@@ -72,7 +75,39 @@ impl Smc {
         chooser: Box<dyn Chooser>,
     ) -> Result<SmcRun, ControlError> {
         options.check()?;
-        SmcRun::start(&*self.sampler, self.critic.as_deref(), options, chooser)
+        SmcRun::start(&*self.sampler, self.critic.as_deref(), None, options, chooser)
+    }
+
+    /// Starts a conditional run: slot 0 holds the path `retained`, which keeps its slot in
+    /// resamplings; the others draw their ancestors from all slots, by `multinomial`.
+    ///
+    /// With a path drawn exactly from the target (`terminate_when`, critic and `max_tokens`
+    /// included), `E[1/Ẑ] = 1/Z`: then `log_ml` is an upper bound of `ln Z` in expectation, where
+    /// that of a plain run is a lower one.
+    ///
+    /// # Errors
+    /// As for [`Self::start`]; if another resampling is asked for; if the path has no end, holds
+    /// other tokens, is longer than `max_tokens`, or should have ended before by `terminate_when`;
+    /// if the sampler's weights are random given the token and the path does not carry those it was
+    /// drawn with. A path that turns out to have no mass ends the run with an error.
+    pub fn conditional(&self, retained: &Retained, options: &SmcOptions) -> Result<SmcRun, ControlError> {
+        self.conditional_with(retained, options, Box::new(Keyed { method: options.draw_method }))
+    }
+
+    /// Starts a conditional run that takes its random choices from `chooser`.
+    ///
+    /// # Errors
+    /// As for [`Self::conditional`].
+    pub fn conditional_with(
+        &self,
+        retained: &Retained,
+        options: &SmcOptions,
+        chooser: Box<dyn Chooser>,
+    ) -> Result<SmcRun, ControlError> {
+        options.check()?;
+        let fixed_weights = self.sampler.has_fixed_weights();
+        let path = Path::new(retained, options, self.sampler.vocab(), fixed_weights)?;
+        SmcRun::start(&*self.sampler, self.critic.as_deref(), Some(path), options, chooser)
     }
 
     /// Runs to the end: [`Self::start`] and [`SmcRun::finish`].

@@ -15,6 +15,9 @@ pub(super) struct Population {
     pub(super) done: Vec<bool>,
     pub(super) remaining: Vec<usize>,
     pub(super) contexts: Vec<Vec<TokenId>>,
+    /// For each particle, the sampler's log-weight of each step: what a conditional run needs to
+    /// retain it.
+    pub(super) increments: Vec<Vec<f64>>,
 }
 
 impl Population {
@@ -25,6 +28,7 @@ impl Population {
             done: vec![false; n],
             remaining: vec![max_tokens; n],
             contexts: vec![Vec::new(); n],
+            increments: vec![Vec::new(); n],
         }
     }
 
@@ -46,6 +50,12 @@ impl Population {
         Ok(())
     }
 
+    /// The sampler's log-weight of a step becomes part of the particle's weight.
+    pub(super) fn weigh_step(&mut self, i: usize, logw: f64) -> Result<(), weights::InfiniteWeight> {
+        self.increments[i].push(if logw.is_nan() { f64::NEG_INFINITY } else { logw });
+        self.reweight(i, logw)
+    }
+
     /// The particle is impossible: it keeps its slot and is not stepped again.
     pub(super) fn kill(&mut self, i: usize) {
         self.base[i] = f64::NEG_INFINITY;
@@ -64,5 +74,6 @@ impl Population {
         self.done = ancestors.iter().map(|a| self.done[*a]).collect();
         self.remaining = ancestors.iter().map(|a| self.remaining[*a]).collect();
         self.contexts = ancestors.iter().map(|a| self.contexts[*a].clone()).collect();
+        self.increments = ancestors.iter().map(|a| self.increments[*a].clone()).collect();
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
 
+use super::conditional::Path;
 use super::options::{SmcOptions, TerminateWhen};
 use super::population::Population;
 use super::recorder::Recorder;
@@ -55,6 +56,9 @@ pub struct SmcRun {
     n_resamples: usize,
     n_failed: usize,
     recorder: Option<Recorder>,
+    /// What slot 0 is forced along.
+    retained: Option<Path>,
+    max_tokens: usize,
     finished: bool,
 }
 
@@ -77,6 +81,7 @@ impl SmcRun {
     pub(super) fn start(
         sampler: &dyn TokenSampler,
         critic: Option<&dyn Potential>,
+        retained: Option<Path>,
         options: &SmcOptions,
         chooser: Box<dyn Chooser>,
     ) -> Result<Self, ControlError> {
@@ -120,6 +125,8 @@ impl SmcRun {
             n_resamples: 0,
             n_failed: 0,
             recorder: None,
+            retained,
+            max_tokens: options.max_tokens,
             finished: false,
         })
     }
@@ -165,6 +172,7 @@ impl SmcRun {
             .with_seed(self.seed)
             .with_n_resamples(self.n_resamples)
             .with_n_failed(self.n_failed)
+            .with_increments(self.population.increments.clone(), self.max_tokens)
     }
 
     fn advance_population(&mut self, cursors: &mut Cursors) -> Result<Step, ControlError> {
@@ -191,6 +199,9 @@ impl SmcRun {
         self.move_sampler(cursors, &appended)?;
 
         let tokens = live.iter().map(|i| self.population.contexts[*i].len() - before[*i]).sum();
+        if self.retained.is_some() && self.population.base[0] == f64::NEG_INFINITY {
+            return Err(Path::dead(self.step));
+        }
         let log_weights = self.population.log_weights();
         let ess = weights::ess(&log_weights);
         if let Some(recorder) = &mut self.recorder {
@@ -223,10 +234,23 @@ impl SmcRun {
                 .iter()
                 .map(|i| DrawKey::new(self.problem, u32::try_from(*i).unwrap_or(u32::MAX), self.step, 0))
                 .collect();
-            let sampled = sampler.sample(&drawn, &keys, &mut others, &mut *self.chooser);
+            let chooser = &mut *self.chooser;
+            // Slot 0 is live, and so the first, until its path ends.
+            let forced = self.retained.as_ref().filter(|_| drawn[0] == 0).and_then(|path| {
+                let mut forced = vec![None; drawn.len()];
+                forced[0] = Some(path.token(self.population.contexts[0].len())?);
+                Some(forced)
+            });
+            let sampled = match &forced {
+                None => sampler.sample(&drawn, &keys, &mut others, chooser),
+                Some(forced) => sampler.sample_forced(&drawn, &keys, forced, &mut others, chooser),
+            };
             for (&i, sampled) in drawn.iter().zip(sampled) {
-                let Sampled { token, logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
-                self.population.reweight(i, logw)?;
+                let Sampled { token, mut logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
+                if let Some(path) = self.retained.as_ref().filter(|_| i == 0) {
+                    logw = path.increment(self.step, logw);
+                }
+                self.population.weigh_step(i, logw)?;
                 self.population.contexts[i].extend(token);
                 if let Some(token) = token
                     && !token.is_eos()
@@ -240,7 +264,7 @@ impl SmcRun {
             let weights = sampler.logw_eos(&forced, &mut others);
             for (&i, logw) in forced.iter().zip(weights) {
                 let logw = or_dead(logw, f64::NEG_INFINITY, &mut self.n_failed)?;
-                self.population.reweight(i, logw)?;
+                self.population.weigh_step(i, logw)?;
                 self.population.contexts[i].push(TokenId::EOS);
             }
         }
@@ -327,7 +351,15 @@ impl SmcRun {
 
     fn resample(&mut self, cursors: &mut Cursors, log_weights: &[f64]) -> Vec<usize> {
         let key = DrawKey::new(self.problem, POPULATION, self.step, 0);
-        let ancestors = self.chooser.ancestors(self.resampling, &weights::shifted(log_weights), &key);
+        let shifted = weights::shifted(log_weights);
+        let ancestors = if self.retained.is_some() {
+            let mut ancestors = self.chooser.picks(&shifted, shifted.len() - 1, &key);
+            ancestors.push(0);
+            ancestors.sort_unstable();
+            ancestors
+        } else {
+            self.chooser.ancestors(self.resampling, &shifted, &key)
+        };
         self.population.select(&ancestors, weights::log_mean(log_weights));
         cursors.sampler.select(&ancestors);
         if let Some(critic) = &mut cursors.critic {

@@ -114,11 +114,15 @@ impl Chooser for Enumerator {
         Some(Drawn { token, log_mass, logp: entries.log_weights()[index] - log_mass })
     }
 
-    fn ancestors(&mut self, scheme: Resampling, weights: &[f64], _key: &DrawKey) -> Vec<usize> {
+    fn ancestors(&mut self, scheme: Resampling, weights: &[f64], key: &DrawKey) -> Vec<usize> {
         assert_eq!(scheme, Resampling::Multinomial, "only multinomial resampling is a list of choices");
-        let log_weights: Vec<f64> = weights.iter().map(|w| math::ln(*w)).collect();
-        let mut ancestors: Vec<usize> = weights.iter().map(|_| self.choose(&log_weights)).collect();
+        let mut ancestors = self.picks(weights, weights.len(), key);
         ancestors.sort_unstable();
         ancestors
+    }
+
+    fn picks(&mut self, weights: &[f64], n: usize, _key: &DrawKey) -> Vec<usize> {
+        let log_weights: Vec<f64> = weights.iter().map(|w| math::ln(*w)).collect();
+        (0..n).map(|_| self.choose(&log_weights)).collect()
     }
 }
