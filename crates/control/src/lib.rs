@@ -11,6 +11,7 @@ pub mod resampling;
 mod retained;
 pub mod sampler;
 mod sequences;
+mod show;
 pub mod smc;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use lockstep_sample::{DrawKey, TokenId, math};
+use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId, math};
 
 use crate::resampling::Cumulative;
 use crate::retained::Retained;
@@ -25,15 +25,18 @@ pub struct Sequences {
     seed: Option<u64>,
     n_resamples: usize,
     n_failed: usize,
-    /// What each particle was drawn with, if a run made this population.
-    drawn: Option<Drawn>,
+    /// If a run made this population.
+    origin: Option<Origin>,
 }
 
-/// For each particle the sampler's log-weight of each step, and the most steps there could be.
+/// What is left of the run that made a population.
 #[derive(Clone, Debug, PartialEq)]
-struct Drawn {
-    increments: Vec<Vec<f64>>,
-    max_tokens: usize,
+pub(crate) struct Origin {
+    pub(crate) problem: ProblemKey,
+    /// The most steps that there could be.
+    pub(crate) max_tokens: usize,
+    /// For each particle the sampler's log-weight of each step.
+    pub(crate) increments: Vec<Vec<f64>>,
 }
 
 /// Contexts and log-weights that make no population.
@@ -76,7 +79,7 @@ impl Sequences {
         if let Some(index) = log_weights.iter().position(|w| w.is_nan() || *w == f64::INFINITY) {
             return Err(SequencesError::Weight { index });
         }
-        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0, drawn: None })
+        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0, origin: None })
     }
 
     /// Notes the seed that the run used.
@@ -100,9 +103,9 @@ impl Sequences {
         self
     }
 
-    /// Notes what the particles were drawn with.
-    pub(crate) fn with_increments(mut self, increments: Vec<Vec<f64>>, max_tokens: usize) -> Self {
-        self.drawn = Some(Drawn { increments, max_tokens });
+    /// Notes the run.
+    pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = Some(origin);
         self
     }
 
@@ -121,9 +124,9 @@ impl Sequences {
             return Err(refusal("it has not ended"));
         }
         let path = Retained::new(context.to_vec());
-        Ok(match &self.drawn {
+        Ok(match &self.origin {
             None => path,
-            Some(Drawn { increments, max_tokens }) => {
+            Some(Origin { increments, max_tokens, .. }) => {
                 let increments = increments[index].clone();
                 let limit = (increments.len() == *max_tokens).then_some(*max_tokens);
                 path.with_increments(increments).with_limit(limit)
@@ -247,6 +250,13 @@ impl Sequences {
         distribution(self.live().filter_map(|(context, weight)| Some((text(context)?, weight))).collect())
     }
 
+    /// The key of a run's picks from its population, for [`Self::sample`]; `None` if no run made
+    /// this population.
+    #[must_use]
+    pub fn pick_key(&self) -> Option<DrawKey> {
+        self.origin.as_ref().map(|origin| DrawKey::new(origin.problem, POPULATION, 0, 1))
+    }
+
     /// `k` independent picks, with replacement, by normalised weight: particle numbers in the
     /// order of the picks. Pick `i` takes the uniform at position `i` of `key`. Empty without
     /// weight, since nothing can be picked.
@@ -287,7 +297,6 @@ fn distribution<T: Clone + Eq + Hash>(weighted: Vec<(T, f64)>) -> Vec<(T, f64)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_sample::{POPULATION, ProblemKey};
 
     const DEAD: f64 = f64::NEG_INFINITY;
     /// Bytes of the tokens of these tests; tokens 0 and 4 are equal in bytes.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use lockstep_control::potential::{
-    Autobatched, BatchPotential, Claims, FromSequences, Potential, RowResult, SequencePotential,
+    Autobatched, BatchPotential, Claims, Demands, FromSequences, Potential, RowResult, Run, SequencePotential,
 };
 use lockstep_control::{ControlError, Direct, ErrorKind, Product, PromptedLlm, Sequences, Smc, SmcOptions};
 use lockstep_engine::testkit::{ForwardLog, ScriptedModel, vocabulary};
@@ -105,7 +105,8 @@ fn smc_21_a_critic_that_raises_ends_its_run_and_no_other() {
         assert_eq!(neighbour.join().unwrap(), expected);
         let (error, run) = failing.join().unwrap();
         assert_eq!(error.to_string(), "three is too many");
-        assert!(run.sequences().contexts().iter().any(|context| context.len() == 3));
+        // What there was after the last whole step.
+        assert_eq!(run.sequences().contexts().iter().map(Vec::len).max(), Some(2));
         assert_eq!(engine.reserved_kv_bytes(), 0);
     });
 }
@@ -164,6 +165,42 @@ fn smc_21_a_run_cancelled_between_steps_takes_no_other() {
     assert!(run.sequences().contexts().iter().all(|context| context.len() == 1));
 }
 
+#[test]
+fn a_run_that_is_over_does_not_hold_up_others_while_its_results_are_kept() {
+    let (engine, _) = engine_with(&[]);
+    let mut first = smc(llm(&engine, 0), None).start(&SmcOptions { max_tokens: 1, ..options(4, 1) }).unwrap();
+    let second = smc(llm(&engine, 1), None).start(&options(6, 2)).unwrap();
+    assert!(first.by_ref().all(|step| step.is_ok()));
+    // Another thread runs the second: this one, which has the first, is busy all the while.
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| second.finish().unwrap());
+        assert_eq!(ended.join().unwrap(), solo(1, &options(6, 2)));
+    });
+    assert_eq!(engine.reserved_kv_bytes(), 0);
+    assert!(first.sequences().log_ml().is_finite());
+}
+
+/// Without an order of engines two runs would soon hold one each and wait for the other.
+#[test]
+fn runs_on_two_engines_never_wait_for_each_others_second_half() {
+    let model = || ScriptedModel::new(4, |_: &[TokenId]| vec![0.0; 4]);
+    let engine = || Engine::start(model(), EngineConfig { kv_bytes: Some(10), ..EngineConfig::default() });
+    let (a, b) = (engine(), engine());
+    assert_ne!(a.number(), b.number());
+    thread::scope(|scope| {
+        for order in [[&a, &b], [&b, &a]] {
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    let mut demands = Demands::default();
+                    order.iter().for_each(|engine| demands.add(engine, 6));
+                    drop(Run::reserve(demands).unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!((a.reserved_kv_bytes(), b.reserved_kv_bytes()), (0, 0));
+}
+
 /// Half a nat for each token.
 struct Remote(Arc<Vocabulary>);
 
@@ -185,7 +222,7 @@ fn smc_21_a_cancelled_run_does_not_wait_for_a_merged_call() {
         Arc::new(Autobatched::with_straggler_wait(Remote(vocab()), StragglerWait::Unlimited));
     let flat = given(|_| Ok(0.0));
     // A cursor that never asks: no call can be made while it is there.
-    let idle = merged.open(1, &lockstep_control::potential::Run::default()).unwrap();
+    let idle = merged.open(1, &Run::default()).unwrap();
     let (send, cancellers) = mpsc::channel();
     let merged = &merged;
     thread::scope(|scope| {

@@ -97,6 +97,12 @@ impl Engine {
         Party { id: self.shared.parties.join(), engine: self.clone(), waits: Waits::default() }
     }
 
+    /// A number that no other living engine has: an order in which to take several.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     /// Whether two handles are the same engine.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {

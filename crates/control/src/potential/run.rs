@@ -41,7 +41,10 @@ impl Run {
     ///
     /// # Errors
     /// If an engine can never hold that much.
-    pub fn reserve(demands: Demands) -> Result<Self, ControlError> {
+    pub fn reserve(mut demands: Demands) -> Result<Self, ControlError> {
+        // Everybody takes engines in one order, so nobody holds one while it waits for another whose
+        // holder waits for the first.
+        demands.0.sort_by_key(|(engine, _)| engine.number());
         let mut reservations = Vec::with_capacity(demands.0.len());
         for (engine, tokens) in &demands.0 {
             reservations.push(engine.reserve(*tokens)?);

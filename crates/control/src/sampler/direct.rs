@@ -165,7 +165,7 @@ impl SamplerCursor for DirectCursor {
 fn look_up(row: &Row, token: TokenId, vocab: &Vocabulary) -> Option<Drawn> {
     let weight = row.at(vocab.position_of(token));
     let log_mass = row.log_total();
-    (weight > f64::NEG_INFINITY).then(|| Drawn { token, log_mass, logp: weight - log_mass })
+    (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
 }
 
 fn weighted(drawn: Option<Drawn>) -> Sampled {

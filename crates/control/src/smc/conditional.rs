@@ -2,7 +2,9 @@
 //!
 //! The path is forced step by step and keeps its slot in resamplings; the other slots run as ever
 //! and draw their ancestors from all, slot 0 included (Andrieu, Doucet and Holenstein, 2010). With a
-//! path drawn exactly from the target, `E[1/Ẑ] = 1/Z`.
+//! path drawn exactly from the target, `E[1/Ẑ] = p/Z`, with p the probability that a plain run keeps
+//! any weight: the joint density of path and run is `ψ · Ẑ/Z`, ψ that of a plain run, on the runs
+//! that have any.
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;

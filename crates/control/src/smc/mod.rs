@@ -82,8 +82,9 @@ impl Smc {
     /// resamplings; the others draw their ancestors from all slots, by `multinomial`.
     ///
     /// With a path drawn exactly from the target (`terminate_when`, critic and `max_tokens`
-    /// included), `E[1/Ẑ] = 1/Z`: then `log_ml` is an upper bound of `ln Z` in expectation, where
-    /// that of a plain run is a lower one.
+    /// included), `E[1/Ẑ] = p/Z`, where p is the probability that a plain run does not die as a
+    /// whole, most often 1: then `log_ml` is an upper bound of `ln Z` in expectation, where that of
+    /// a plain run is a lower one.
     ///
     /// # Errors
     /// As for [`Self::start`]; if another resampling is asked for; if the path has no end, holds

@@ -20,6 +20,18 @@ pub(super) struct Population {
     pub(super) increments: Vec<Vec<f64>>,
 }
 
+/// The state of a population between two steps; contexts only grow within one.
+#[derive(Debug)]
+pub(super) struct Mark {
+    base: Vec<f64>,
+    twist: Vec<f64>,
+    done: Vec<bool>,
+    remaining: Vec<usize>,
+    /// The lengths of contexts and increments.
+    tokens: Vec<usize>,
+    steps: Vec<usize>,
+}
+
 impl Population {
     pub(super) fn new(n: usize, start_weight: f64, max_tokens: usize) -> Self {
         Self {
@@ -64,6 +76,28 @@ impl Population {
 
     pub(super) fn has_ended(&self, i: usize) -> bool {
         self.contexts[i].last().is_some_and(|token| token.is_eos())
+    }
+
+    /// The state to return to if the step that begins cannot be completed.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            base: self.base.clone(),
+            twist: self.twist.clone(),
+            done: self.done.clone(),
+            remaining: self.remaining.clone(),
+            tokens: self.contexts.iter().map(Vec::len).collect(),
+            steps: self.increments.iter().map(Vec::len).collect(),
+        }
+    }
+
+    /// Returns to `mark`, after which nothing was resampled.
+    pub(super) fn restore(&mut self, mark: Mark) {
+        self.contexts.iter_mut().zip(mark.tokens).for_each(|(context, length)| context.truncate(length));
+        self.increments.iter_mut().zip(mark.steps).for_each(|(column, length)| column.truncate(length));
+        self.base = mark.base;
+        self.twist = mark.twist;
+        self.done = mark.done;
+        self.remaining = mark.remaining;
     }
 
     /// Replaces the particles by copies of `ancestors`, each of log-weight `log_weight`. The

@@ -17,10 +17,10 @@ use crate::canceller::Canceller;
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Cursor, Demands, Potential, RowResult, Run, Status, Ticket, Want};
-use crate::record::Record;
+use crate::record::{Record, escape};
 use crate::resampling::Resampling;
 use crate::sampler::{Sampled, SamplerCursor, TokenSampler};
-use crate::sequences::Sequences;
+use crate::sequences::{Origin, Sequences};
 use crate::weights;
 
 /// What one step did.
@@ -164,7 +164,7 @@ impl SmcRun {
         self.seed
     }
 
-    /// The population as it is now; sequences that have not ended lack their EOS.
+    /// The population after the last completed step; sequences that have not ended lack their EOS.
     #[must_use]
     pub fn sequences(&self) -> Sequences {
         Sequences::new(self.population.contexts.clone(), self.population.log_weights())
@@ -172,7 +172,11 @@ impl SmcRun {
             .with_seed(self.seed)
             .with_n_resamples(self.n_resamples)
             .with_n_failed(self.n_failed)
-            .with_increments(self.population.increments.clone(), self.max_tokens)
+            .with_origin(Origin {
+                problem: self.problem,
+                max_tokens: self.max_tokens,
+                increments: self.population.increments.clone(),
+            })
     }
 
     fn advance_population(&mut self, cursors: &mut Cursors) -> Result<Step, ControlError> {
@@ -191,12 +195,12 @@ impl SmcRun {
         let read: Vec<usize> = appended.iter().map(|i| before[*i]).collect();
         self.twist(cursors, &appended, &read, critic_row)?;
         self.end_particles(cursors, &appended)?;
+        self.move_sampler(cursors, &appended)?;
         let gone: Vec<usize> = live.iter().copied().filter(|i| self.population.done[*i]).collect();
         cursors.sampler.release(&gone);
         if let Some(critic) = &mut cursors.critic {
             critic.cursor.release(&gone);
         }
-        self.move_sampler(cursors, &appended)?;
 
         let tokens = live.iter().map(|i| self.population.contexts[*i].len() - before[*i]).sum();
         if self.retained.is_some() && self.population.base[0] == f64::NEG_INFINITY {
@@ -207,6 +211,7 @@ impl SmcRun {
         if let Some(recorder) = &mut self.recorder {
             recorder.step(self.step, &self.population.contexts, &log_weights)?;
         }
+        log_particles(&self.population.contexts, &log_weights, &self.vocab);
         let live = self.population.live().len();
         let mut ancestors = None;
         if live == 0 || ess == 0.0 {
@@ -214,6 +219,7 @@ impl SmcRun {
         } else if weights::should_resample(ess, self.ess_threshold, log_weights.len()) {
             ancestors = Some(self.resample(cursors, &log_weights));
         }
+        tracing::debug!(step = self.step, live, ess, resampled = ancestors.is_some(), "a step is done");
         Ok(Step { number: self.step, live, tokens, ess, ancestors })
     }
 
@@ -378,8 +384,11 @@ impl Iterator for SmcRun {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut cursors = self.cursors.take()?;
+        let mark = self.population.mark();
         let step = self.advance_population(&mut cursors);
-        if step.is_ok() && !self.finished {
+        if step.is_err() {
+            self.population.restore(mark);
+        } else if !self.finished {
             self.cursors = Some(cursors);
         }
         // Whatever else was the matter came of the cancellation.
@@ -402,6 +411,15 @@ fn score_after(cursor: &mut dyn Cursor, rows: &[usize], spans: &[&[TokenId]]) ->
         .zip(scores)
         .map(|(status, score)| if let Status::Failed(error) = status { Err(error) } else { score })
         .collect()
+}
+
+/// Whoever listens at the lowest level sees every particle.
+fn log_particles(contexts: &[Vec<TokenId>], log_weights: &[f64], vocab: &Vocabulary) {
+    if tracing::enabled!(tracing::Level::TRACE) {
+        for (slot, (context, log_weight)) in contexts.iter().zip(log_weights).enumerate() {
+            tracing::trace!(slot, log_weight, context = escape(context, vocab), "a particle");
+        }
+    }
 }
 
 fn cancelled() -> ControlError {
