@@ -127,17 +127,17 @@ impl SamplerCursor for DirectCursor {
         &mut self,
         rows: &[usize],
         keys: &[DrawKey],
-        forced: &[Option<TokenId>],
+        forced: &[Option<&[TokenId]>],
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
         // All as rows, so that draws and look-ups are one request; a draw is the same in both forms.
         let ticket = self.target.request(rows, Want::Row);
         others();
-        let one = |((answer, key), forced): ((RowResult<Answer>, &DrawKey), &Option<TokenId>)| {
+        let one = |((answer, key), forced): ((RowResult<Answer>, &DrawKey), &Option<&[TokenId]>)| {
             let row = answer?.into_row();
             Ok(weighted(match forced {
-                Some(token) => look_up(&row, *token, &self.vocab),
+                Some(tokens) => look_up(&row, tokens, &self.vocab),
                 None => chooser.draw(&row, self.vocab.eos_position(), key),
             }))
         };
@@ -161,8 +161,9 @@ impl SamplerCursor for DirectCursor {
     }
 }
 
-/// What a draw of `token` gives; `None` if it cannot be drawn.
-fn look_up(row: &Row, token: TokenId, vocab: &Vocabulary) -> Option<Drawn> {
+/// What a draw of `tokens` gives; `None` if they cannot be drawn.
+fn look_up(row: &Row, tokens: &[TokenId], vocab: &Vocabulary) -> Option<Drawn> {
+    let &[token] = tokens else { return None };
     let weight = row.at(vocab.position_of(token));
     let log_mass = row.log_total();
     (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
@@ -202,7 +203,7 @@ impl SamplerCursor for ProposedCursor {
         &mut self,
         rows: &[usize],
         keys: &[DrawKey],
-        forced: &[Option<TokenId>],
+        forced: &[Option<&[TokenId]>],
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
@@ -213,7 +214,7 @@ impl SamplerCursor for ProposedCursor {
         rows.map(|(((proposal, target), key), forced)| {
             let (proposal, target) = (proposal?.into_row(), target?.into_row());
             let drawn = match forced {
-                Some(token) => look_up(&proposal, *token, &self.vocab),
+                Some(tokens) => look_up(&proposal, tokens, &self.vocab),
                 None => chooser.draw(&proposal, self.vocab.eos_position(), key),
             };
             let Some(drawn) = drawn else {

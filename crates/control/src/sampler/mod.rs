@@ -80,25 +80,22 @@ pub trait SamplerCursor: Send {
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>>;
 
-    /// As [`Self::sample`], except that row i takes the token `forced[i]`, if there is one: whatever
-    /// may be drawn for it is of no account. If the sampler's weights are
-    /// [fixed](TokenSampler::has_fixed_weights), its log-weight is what a draw of that token gets,
-    /// `-inf` if it could not be drawn; otherwise it is NaN, and whoever forces the token knows it.
+    /// As [`Self::sample`], except that row i takes the tokens `forced[i]` of one draw, if there are
+    /// any: whatever may be drawn for it is of no account. If the sampler's weights are
+    /// [fixed](TokenSampler::has_fixed_weights), its log-weight is what a draw of them gets, `-inf`
+    /// if they could not be drawn; otherwise it is NaN, and whoever forces them knows it.
     fn sample_forced(
         &mut self,
         rows: &[usize],
         keys: &[DrawKey],
-        forced: &[Option<TokenId>],
+        forced: &[Option<&[TokenId]>],
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
         let drawn = self.sample(rows, keys, others, chooser);
-        let unweighed = |token: &TokenId| Ok(Sampled { token: Some(*token), logw: f64::NAN, logp: None });
-        drawn
-            .into_iter()
-            .zip(forced)
-            .map(|(drawn, forced)| forced.as_ref().map_or(drawn, unweighed))
-            .collect()
+        let unweighed =
+            |tokens: &[TokenId]| Ok(Sampled { token: tokens.last().copied(), logw: f64::NAN, logp: None });
+        drawn.into_iter().zip(forced).map(|(drawn, forced)| forced.map_or(drawn, unweighed)).collect()
     }
 
     /// The target's log-weight of ending now, for each row.

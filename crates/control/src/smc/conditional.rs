@@ -18,6 +18,8 @@ use crate::retained::Retained;
 #[derive(Debug)]
 pub(super) struct Path {
     tokens: Vec<TokenId>,
+    /// For each step, how many tokens there are up to its draw.
+    ends: Vec<usize>,
     /// Its sampler's log-weights step by step; `None` if the sampler tells them.
     increments: Option<Vec<f64>>,
 }
@@ -60,8 +62,9 @@ impl Path {
                 Some(n) => return Err(refusal(format!("terminate_when ends it after {n} tokens"))),
             },
         };
+        let path = Self { ends: (1..=steps).collect(), tokens, increments: None };
         if fixed_weights {
-            return Ok(Self { tokens, increments: None });
+            return Ok(path);
         }
         let Some(increments) = retained.increments() else {
             return Err(refusal(
@@ -77,12 +80,15 @@ impl Path {
                 options.max_tokens
             )));
         }
-        Ok(Self { tokens, increments: Some(increments.to_vec()) })
+        Ok(Self { increments: Some(increments.to_vec()), ..path })
     }
 
-    /// The token after `length` tokens of the path.
-    pub(super) fn token(&self, length: usize) -> Option<TokenId> {
-        self.tokens.get(length).copied()
+    /// The tokens of the draw in step `number`.
+    pub(super) fn tokens(&self, number: u32) -> Option<&[TokenId]> {
+        let step = number as usize - 1;
+        let end = *self.ends.get(step)?;
+        let start = step.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.tokens[start..end])
     }
 
     /// The sampler's log-weight in step `number`, which is `computed` if it is fixed.

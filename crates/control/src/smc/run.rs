@@ -244,7 +244,7 @@ impl SmcRun {
             // Slot 0 is live, and so the first, until its path ends.
             let forced = self.retained.as_ref().filter(|_| drawn[0] == 0).and_then(|path| {
                 let mut forced = vec![None; drawn.len()];
-                forced[0] = Some(path.token(self.population.contexts[0].len())?);
+                forced[0] = Some(path.tokens(self.step)?);
                 Some(forced)
             });
             let sampled = match &forced {
