@@ -93,9 +93,13 @@ pub trait SamplerCursor: Send {
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
         let drawn = self.sample(rows, keys, others, chooser);
-        let unweighed =
-            |tokens: &[TokenId]| Ok(Sampled { token: tokens.last().copied(), logw: f64::NAN, logp: None });
-        drawn.into_iter().zip(forced).map(|(drawn, forced)| forced.map_or(drawn, unweighed)).collect()
+        let take = |(drawn, forced): (RowResult<Sampled>, &Option<&[TokenId]>)| match forced {
+            None => drawn,
+            Some(tokens) => {
+                drawn.map(|_| Sampled { token: tokens.last().copied(), logw: f64::NAN, logp: None })
+            }
+        };
+        drawn.into_iter().zip(forced).map(take).collect()
     }
 
     /// The target's log-weight of ending now, for each row.

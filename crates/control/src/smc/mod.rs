@@ -4,10 +4,32 @@
 //! `max_tokens` tokens, the end included. `log_ml = LSE(w) - ln N` estimates the target's total
 //! mass without bias in the linear domain, for every N, threshold and scheme (Del Moral, 2004).
 //!
-//! ```text
-//! let run = Smc::new(sampler, Some(critic))?.start(&SmcOptions { n_particles: 16, ..options })?;
-//! for step in &mut run { let step = step?; /* progress */ }
+//! A run is an iterator of its steps. It can be recorded and cancelled, and a path that it drew can
+//! be retained in a conditional run:
+//!
+//! ```
+//! use lockstep_control::testkit::WeightedSet;
+//! use lockstep_control::{Direct, MemoryRecord, Smc, SmcOptions};
+//! use std::sync::Arc;
+//!
+//! let target = WeightedSet::new("01", &[("0", 3.0), ("00", 2.0), ("1", 1.0)]).potential();
+//! let critic = WeightedSet::new("01", &[("0", 1.0), ("00", 2.0), ("1", 3.0)]).potential();
+//! let smc = Smc::new(Arc::new(Direct::new(target)), Some(critic))?;
+//! let options = SmcOptions { n_particles: 100, seed: Some(1), ..SmcOptions::default() };
+//!
+//! let record = MemoryRecord::default();
+//! let mut run = smc.start(&options)?.with_record(record.clone());
+//! for step in &mut run {
+//!     println!("ESS {:.1}", step?.ess);
+//! }
 //! let sequences = run.sequences();
+//! assert!((sequences.log_ml() - 10_f64.ln()).abs() < 0.5);
+//! assert_eq!(record.steps()[0].particles.len(), 100);
+//!
+//! let pick = sequences.sample(1, &sequences.pick_key().expect("a run made them"))[0];
+//! let conditional = smc.conditional(&sequences.retained(pick)?, &options)?.finish()?;
+//! assert_eq!(conditional.contexts()[0], sequences.contexts()[pick]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod conditional;
