@@ -127,16 +127,24 @@ fn smc_30_under_a_proposal_a_limit_and_a_terminal_condition() {
 
 /// Direct sampling whose weights have a random factor of 1/2 or 3/2.
 #[derive(Clone)]
-struct Noisy(Arc<dyn Potential>);
+struct Noisy {
+    target: Arc<dyn Potential>,
+    /// The step in which slot 0 fails.
+    fails_in: u32,
+}
 
-struct NoisyCursor(Box<dyn Cursor>, Arc<Vocabulary>);
+fn noisy() -> Noisy {
+    Noisy { target: target(), fails_in: u32::MAX }
+}
+
+struct NoisyCursor(Box<dyn Cursor>, Noisy);
 
 impl TokenSampler for Noisy {
     fn vocab(&self) -> &Arc<Vocabulary> {
-        self.0.vocab()
+        self.target.vocab()
     }
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn SamplerCursor>, ControlError> {
-        Ok(Box::new(NoisyCursor(self.0.open(n, run)?, Arc::clone(self.0.vocab()))))
+        Ok(Box::new(NoisyCursor(self.target.open(n, run)?, self.clone())))
     }
     fn demand(&self, _: usize, _: usize, _: &mut Demands) -> Result<(), ControlError> {
         Ok(())
@@ -157,7 +165,10 @@ impl SamplerCursor for NoisyCursor {
         let answers = self.0.request(rows, Want::Row).wait();
         others();
         let one = |(answer, key): (RowResult<Answer>, &DrawKey)| {
-            let Some(drawn) = chooser.draw(&answer?.into_row(), self.1.eos_position(), key) else {
+            if key.particle == 0 && key.step == self.1.fails_in {
+                return Err(ControlError::new(ErrorKind::Row, "no logits"));
+            }
+            let Some(drawn) = chooser.draw(&answer?.into_row(), self.1.vocab().eos_position(), key) else {
                 return Ok(Sampled::DEAD);
             };
             let noise = chooser.draw(&Row::dense([0.5_f64.ln(), 0.5_f64.ln()]), 9, key).unwrap();
@@ -185,7 +196,7 @@ impl SamplerCursor for NoisyCursor {
 
 #[test]
 fn smc_30_weights_that_are_random_given_the_token_are_those_of_the_draw() {
-    let noisy = smc(Noisy(target()), Some(critic()));
+    let noisy = smc(noisy(), Some(critic()));
     for (ess_threshold, max_tokens, z) in [(0.0, 3, 10.0), (1.0, 3, 10.0), (1.0, 2, 6.0)] {
         assert_unbiased(&noisy, &options(2, ess_threshold, max_tokens), z);
     }
@@ -208,6 +219,16 @@ fn smc_30_weights_that_are_random_given_the_token_are_those_of_the_draw() {
         })
         .sum();
     assert!((mean_inverse - 0.1).abs() > 1e-3, "{mean_inverse}");
+}
+
+#[test]
+fn smc_30_a_path_whose_row_fails_ends_the_run() {
+    let options = options(4, 0.5, 3);
+    let drawn = smc(noisy(), None).run(&options).unwrap();
+    let i = (0..4).find(|i| drawn.contexts()[*i].len() > 2).unwrap();
+    let failing = smc(Noisy { fails_in: 2, ..noisy() }, None);
+    let run = failing.conditional(&drawn.retained(i).unwrap(), &options).unwrap();
+    assert!(run.finish().unwrap_err().to_string().starts_with("retained: its weight is -inf after step 2"));
 }
 
 const TEXTS: [&str; 5] = ["a", "b", "c", "ab", "$"];

@@ -253,7 +253,7 @@ impl SmcRun {
             };
             for (&i, sampled) in drawn.iter().zip(sampled) {
                 let Sampled { token, mut logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
-                if let Some(path) = self.retained.as_ref().filter(|_| i == 0) {
+                if let Some(path) = self.retained.as_ref().filter(|_| i == 0 && token.is_some()) {
                     logw = path.increment(self.step, logw);
                 }
                 self.population.weigh_step(i, logw)?;
