@@ -26,7 +26,7 @@ pub(crate) enum Command {
     Bench(BenchCommand),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArgs {
     /// Name of a known model, or path of a GGUF file
     #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
@@ -38,14 +38,14 @@ pub(crate) struct ModelArgs {
 }
 
 /// Draw weighted samples from a model under constraints and critics
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
     /// The text to continue; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) prompt: String,
+    #[arg(long, value_name = "TEXT", required_unless_present = "problems")]
+    pub(crate) prompt: Option<String>,
 
     /// Put the prompt to the model as a user's chat message
     #[arg(long)]
@@ -91,20 +91,50 @@ pub(crate) struct RunArgs {
     pub(crate) resampling: String,
 
     /// Write what every particle did in every step to this file, as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "problems")]
     pub(crate) record: Option<PathBuf>,
 
     /// Fixes all randomness [default: taken from the operating system, and shown]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
+    /// Tells replicates of one seed apart
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) problem: u64,
+
     /// Print one JSON object instead of a table
-    #[arg(long)]
+    #[arg(long, conflicts_with = "problems")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) cohort: CohortArgs,
+}
+
+/// Many problems that step together.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Problems files")]
+pub(crate) struct CohortArgs {
+    /// Solve the problems of this file, a JSON object on each line with the other options as its
+    /// fields (`max_tokens` for --max-tokens); what is given here holds for lines that do not say.
+    /// `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) problems: Option<String>,
+
+    /// Write the results here, one JSON object a line [default: standard output]
+    #[arg(long, value_name = "FILE", requires = "problems")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Leave out the problems whose results are in --out already
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+
+    /// The most problems at once [default: what memory holds, up to 64]
+    #[arg(long, value_name = "N", requires = "problems")]
+    pub(crate) concurrent: Option<NonZero<usize>>,
 }
 
 /// A constraint on texts.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ConstraintArgs {
     /// The text must match this regular expression in full; given several times, all of them
     #[arg(long, value_name = "PATTERN")]
@@ -167,6 +197,10 @@ pub(crate) struct TokenizeArgs {
 pub(crate) enum BenchCommand {
     /// Time a step of plain decoding and of SMC, at several numbers of rows
     Step(BenchStepArgs),
+    /// Time a step of several problems at once, beside plain decoding and one after another
+    Smc(BenchSmcArgs),
+    /// Measure how good the ways of drawing are, whatever their time
+    Inference(BenchInferenceArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
 }
@@ -218,6 +252,57 @@ pub(crate) struct BenchStepArgs {
     pub(crate) steps: usize,
 
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Time a step of several problems at once, beside plain decoding and one after another
+#[derive(Debug, Args)]
+pub(crate) struct BenchSmcArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Problems, at most 8
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) problems: usize,
+
+    /// Particles of each problem
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) particles: usize,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    pub(crate) rounds: usize,
+
+    /// Timed steps a round
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) steps: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure how good the ways of drawing are, whatever their time
+#[derive(Debug, Args)]
+pub(crate) struct BenchInferenceArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Runs of each way on the small models whose mass is known
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) small_runs: u64,
+
+    /// Runs of each way on the model; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) runs: u64,
+
+    /// Write the tables, the plot and the figures as JSON into this folder's inference.md,
+    /// inference.svg and inference.json
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) write: Option<PathBuf>,
+
+    /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

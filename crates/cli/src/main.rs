@@ -27,6 +27,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::explain(&args),
         Command::Tokenize(args) => tokenize::tokenize(&args),
         Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
+        Command::Bench(BenchCommand::Smc(args)) => bench::smc::smc(&args),
+        Command::Bench(BenchCommand::Inference(args)) => bench::inference::inference(&args),
         Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
     };
     match outcome {

@@ -1,10 +1,9 @@
 //! Tickets: submitted rows that have not been answered yet.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-
 use crate::error::EngineError;
 use crate::party::{Blocked, Parties, PartyId};
 use crate::row::{RowRequest, RowResult};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Rows on their way. Dropping it gives up the answers, not the rows.
 #[derive(Debug)]

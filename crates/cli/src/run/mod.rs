@@ -1,5 +1,6 @@
 //! `lockstep run`: weighted samples from a model under a constraint and a critic.
 
+mod cohort;
 mod problem;
 mod progress;
 mod report;
@@ -14,6 +15,7 @@ use lockstep::model::{self, LoadOptions};
 
 use crate::args::RunArgs;
 use crate::error::CliError;
+use crate::input;
 use problem::Problem;
 use progress::Progress;
 use report::Report;
@@ -22,6 +24,18 @@ use report::Report;
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
+    let mut args = args.clone();
+    if let Some(prompt) = &mut args.prompt {
+        *prompt = input::text("--prompt", prompt)?;
+    }
+    match &args.cohort.problems {
+        Some(path) => cohort::run(path, &args),
+        None => run_alone(&args),
+    }
+}
+
+/// The problem that the flags describe.
+fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
     let record = args.record.as_ref().map(JsonRecord::create).transpose();
