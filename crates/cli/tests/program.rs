@@ -121,6 +121,8 @@ fn a_record_holds_every_step_and_changes_nothing() {
     let nowhere = folder.path().join("no/steps.json");
     let (message, code) = refusal(&["run", "--prompt", "a", "--record", nowhere.to_str().unwrap()]);
     assert!(code == 2 && message.starts_with("lockstep: --record: "), "{message}");
+    let (message, code) = refusal(&["run", "--problems", "all.jsonl", "--record", "steps.json"]);
+    assert!(code == 2 && message.contains("--record"), "{message}");
 }
 
 #[test]

@@ -149,6 +149,41 @@ fn smc_21_cancelling_one_run_wakes_it_and_leaves_the_other_unchanged() {
     });
 }
 
+/// Whatever the threads' timing: the one ends, cancelled or not, and the other is as if alone.
+#[test]
+fn smc_21_cancelled_at_any_moment() {
+    let expected = solo(1, &options(6, 2));
+    for moment in 0..40 {
+        let (engine, _) = engine_with(&[]);
+        let ready = Barrier::new(2);
+        let (send, steps) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut run = smc(llm(&engine, 0), Some(llm(&engine, 2))).start(&options(5, 1)).unwrap();
+            let canceller = run.canceller();
+            scope.spawn(|| {
+                ready.wait();
+                for step in &mut run {
+                    assert!(step.as_ref().err().is_none_or(is_cancelled));
+                    // Nobody listens once it is cancelled.
+                    let _ = send.send(step.is_ok());
+                }
+                drop(send);
+            });
+            let neighbour = scope.spawn(|| {
+                let run = smc(llm(&engine, 1), None).start(&options(6, 2)).unwrap();
+                ready.wait();
+                run.finish().unwrap()
+            });
+            for _ in 0..moment % 8 {
+                let _ = steps.recv();
+            }
+            canceller.cancel();
+            assert_eq!(neighbour.join().unwrap(), expected);
+        });
+        assert_eq!(engine.reserved_kv_bytes(), 0);
+    }
+}
+
 #[test]
 fn smc_21_a_run_cancelled_between_steps_takes_no_other() {
     let (engine, log) = engine_with(&[]);
