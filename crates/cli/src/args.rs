@@ -92,6 +92,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
     pub(crate) resampling: String,
 
+    /// Write what every particle did in every step to this file, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "problems")]
+    pub(crate) record: Option<PathBuf>,
+
     /// Fixes all randomness [default: taken from the operating system, and shown]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
