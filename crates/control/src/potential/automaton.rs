@@ -1,8 +1,9 @@
 //! A byte automaton read through a vocabulary: masks by state, and the cursor that walks it.
 //!
 //! With the 256 one-byte tokens this is the automaton itself; with a model's tokens it is its
-//! coerced form. A mask costs one walk of the vocabulary's trie and is kept for its state, in a
-//! cache that all cursors over the automaton share.
+//! coerced form. A mask costs one walk of the vocabulary's trie and is kept in a cache that all
+//! cursors over the automaton share: for its state, and for all others that no token tells from it.
+//! In a long count (`.{1,500}`) that is nearly all of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use lockstep_engine::vocab::Vocabulary;
 use lockstep_grammar::{Dfa, StateId};
 use lockstep_sample::{Bitset, TokenId};
 
-use super::walk::allow_readable;
+use super::walk::{States, allow_readable};
 use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want};
 use crate::cache::Cache;
 use crate::error::{ControlError, ErrorKind};
@@ -25,16 +26,21 @@ pub(crate) const MASK_BYTES: usize = 64 << 20;
 pub(crate) struct TokenAutomaton {
     dfa: Arc<Dfa>,
     vocab: Arc<Vocabulary>,
-    masks: Cache<StateId, Bitset>,
+    masks: Cache<MaskKey, Bitset>,
     /// States from which tokens can reach acceptance; `None` if all can.
     live: Option<Bitset>,
+    /// For each state a number that it shares with those which allow the same tokens, the end aside.
+    alike: Arc<[u32]>,
 }
+
+/// What decides a mask: the tokens, and whether the end is allowed.
+type MaskKey = (u32, bool);
 
 impl TokenAutomaton {
     /// # Errors
     /// If no sequence of the vocabulary's tokens spells an accepted text.
     pub(crate) fn new(dfa: Arc<Dfa>, vocab: Arc<Vocabulary>) -> Result<Self, ControlError> {
-        let mut this = Self { dfa, vocab, masks: Cache::new(MASK_BYTES), live: None };
+        let mut this = Self { dfa, vocab, masks: Cache::new(MASK_BYTES), live: None, alike: Arc::new([]) };
         if !this.bytes_suffice() {
             let live = this.token_live();
             if !live.contains(this.dfa.start().0 as usize) {
@@ -45,13 +51,19 @@ impl TokenAutomaton {
             }
             this.live = Some(live);
         }
+        this.alike = this.dfa.alike(this.vocab.trie().longest(), |state| this.is_live(state)).into();
         Ok(this)
     }
 
     /// The same automaton, with a new cache of masks that takes at most `bytes`.
     pub(crate) fn with_mask_bytes(&self, bytes: usize) -> Self {
-        let (dfa, vocab) = (Arc::clone(&self.dfa), Arc::clone(&self.vocab));
-        Self { dfa, vocab, masks: Cache::new(bytes), live: self.live.clone() }
+        Self {
+            dfa: Arc::clone(&self.dfa),
+            vocab: Arc::clone(&self.vocab),
+            masks: Cache::new(bytes),
+            live: self.live.clone(),
+            alike: Arc::clone(&self.alike),
+        }
     }
 
     /// The bytes that its kept masks take.
@@ -151,12 +163,16 @@ impl TokenAutomaton {
 
     /// The allowed positions in `state`.
     pub(crate) fn mask(&self, state: StateId) -> Arc<Bitset> {
-        if let Some(mask) = self.masks.find(state) {
+        let key = (self.alike[state.0 as usize], self.dfa.is_final(state));
+        if let Some(mask) = self.masks.find(key) {
             return mask;
         }
         let mut mask = Bitset::new(self.vocab.row_len());
         match &self.live {
-            None => allow_readable(&self.dfa, self.vocab.trie(), state, &mut mask),
+            None => {
+                let states = States { dfa: &self.dfa, alike: &self.alike };
+                allow_readable(&states, self.vocab.trie(), state, &mut mask);
+            }
             Some(live) => self.walk(state, |end, token| {
                 if live.contains(end.0 as usize) {
                     mask.insert(token.index());
@@ -167,7 +183,7 @@ impl TokenAutomaton {
             mask.insert(self.vocab.eos_position());
         }
         let bytes = mask.byte_len();
-        self.masks.insert(state, Arc::new(mask), bytes)
+        self.masks.insert(key, Arc::new(mask), bytes)
     }
 
     /// A cursor of `n` empty sequences.
@@ -344,5 +360,23 @@ mod tests {
             assert_eq!(bounded.mask_bytes() > 0, bytes > 0);
         }
         assert!(Arc::ptr_eq(&unbounded.mask(StateId(0)), &unbounded.mask(StateId(0))));
+    }
+
+    #[test]
+    fn states_that_no_token_tells_apart_share_a_mask() {
+        let tokens = ["a", "b", "ab", "aaa", "!"];
+        let tokens = tokens.map(|bytes| TokenEntry { bytes: bytes.into(), special: false });
+        let vocab = Vocabulary::new(tokens.to_vec(), EosSet::new([])).unwrap();
+        let dfa = Arc::new(Dfa::from_regex("[ab]{9,500}!", &RegexOptions::default()).unwrap());
+        let automaton = TokenAutomaton::new(dfa, vocab).unwrap();
+        let masks: Vec<_> = (0..502).map(|state| automaton.mask(StateId(state))).collect();
+        // Only near the first `!` and near the last does the count matter to a token of 3 bytes.
+        let n_distinct = (0..502).filter(|i| !masks[..*i].iter().any(|m| Arc::ptr_eq(m, &masks[*i]))).count();
+        assert!(n_distinct < 20, "{n_distinct}");
+        assert!(Arc::ptr_eq(&masks[20], &masks[400]));
+        for (state, mask) in (0..).map(StateId).zip(&masks) {
+            let allowed = |id| automaton.allows(state, TokenId(id));
+            assert!((0..5).all(|id| mask.contains(id as usize) == allowed(id)), "{state:?}");
+        }
     }
 }
