@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::{RegexError, RegexErrorKind};
 
 /// How much one construction may use before it fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The most memory, in bytes, as estimated while building. Default 256 MiB.
     pub max_bytes: usize,

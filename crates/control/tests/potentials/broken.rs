@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 use lockstep_control::ControlError;
 use lockstep_control::potential::{
@@ -10,11 +11,11 @@ use lockstep_control::potential::{
 };
 use lockstep_control::testkit::{
     Tolerance, WeightedSet, assert_autoreg_fact, assert_batch_consistency, assert_claims, assert_cursor,
-    assert_logw_next_consistency, assert_soundness, assert_tight, words,
+    assert_logw_next_consistency, assert_soundness, assert_sparse, assert_tight, words,
 };
 use lockstep_engine::testkit::vocabulary;
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::TokenId;
+use lockstep_sample::{Bitset, TokenId};
 
 use crate::support::{DEAD, function, ids};
 
@@ -136,7 +137,7 @@ fn false_claims_are_caught() {
     for (name, claims, potential) in cases {
         // What it does not claim is not asked.
         assert_claims(&*potential, &ids(&[0, 1]), 2, 2, Tolerance::WEIGHTED);
-        let claimant = Faulty { inner: potential, claims, fault: Fault::None };
+        let claimant = Faulty::new(potential, claims, Fault::None);
         assert_violates(&format!("the claim {name}"), || {
             assert_claims(&claimant, &ids(&[0, 1]), 2, 2, Tolerance::WEIGHTED);
         });
@@ -147,7 +148,7 @@ fn false_claims_are_caught() {
 fn a_broken_cursor_is_caught() {
     let symbols = ids(&[0, 1]);
     let set = || WeightedSet::new("ab", &[("", 1.0), ("a", 2.0), ("ab", 3.0), ("bb", 0.5)]).potential();
-    let faulty = |fault| Faulty { inner: set(), claims: Claims::default(), fault };
+    let faulty = |fault| Faulty::new(set(), Claims::default(), fault);
     assert_cursor(&faulty(Fault::None), &symbols, 60, 1, Tolerance::WEIGHTED);
     for fault in [Fault::Row, Fault::Probe] {
         assert_violates("logw_next consistency", || {
@@ -160,6 +161,21 @@ fn a_broken_cursor_is_caught() {
     assert_violates("batch consistency", || {
         assert_batch_consistency(&faulty(Fault::Batch), &words(&symbols, 1));
     });
+    assert_batch_consistency(&faulty(Fault::None), &words(&symbols, 1));
+    assert_violates("batch consistency", || {
+        assert_batch_consistency(&faulty(Fault::Thread), &words(&symbols, 1));
+    });
+    assert_sparse(&faulty(Fault::None), &words(&symbols, 2));
+    let faults = [
+        (Fault::Unlisted, "is not listed, but the weight after it is"),
+        (Fault::Dead, "is listed, but dead"),
+        (Fault::Order, "is listed after"),
+        (Fault::Mask, "the mask has position 0 wrong"),
+    ];
+    for (fault, says) in faults {
+        let message = violation(|| assert_sparse(&faulty(fault), &words(&symbols, 2)));
+        assert!(message.starts_with("sparseness is violated after [") && message.contains(says), "{message}");
+    }
     for fault in [Fault::Select, Fault::Fork, Fault::Release, Fault::Status, Fault::Score] {
         assert_violates("agreement of cursor and whole contexts", || {
             assert_cursor(&faulty(fault), &symbols, 60, 1, Tolerance::WEIGHTED);
@@ -177,6 +193,16 @@ enum Fault {
     Probe,
     /// The last bits of a row depend on how many rows were asked for.
     Batch,
+    /// Rows are a little off in other threads than the one that made the potential.
+    Thread,
+    /// The last live entry is left out of rows.
+    Unlisted,
+    /// A dead entry is listed.
+    Dead,
+    /// Rows list their entries backwards.
+    Order,
+    /// Masks allow the second position alone.
+    Mask,
     /// Selection turns the ancestors around.
     Select,
     /// A fork turns its rows around.
@@ -194,12 +220,20 @@ struct Faulty {
     inner: Arc<dyn Potential>,
     claims: Claims,
     fault: Fault,
+    made_in: ThreadId,
+}
+
+impl Faulty {
+    fn new(inner: Arc<dyn Potential>, claims: Claims, fault: Fault) -> Self {
+        Self { inner, claims, fault, made_in: thread::current().id() }
+    }
 }
 
 struct FaultyCursor {
     inner: Box<dyn Cursor>,
     row_len: usize,
     fault: Fault,
+    made_in: ThreadId,
 }
 
 impl Potential for Faulty {
@@ -211,8 +245,24 @@ impl Potential for Faulty {
     }
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
         let (inner, row_len) = (self.inner.open(n, run)?, self.inner.vocab().row_len());
-        Ok(Box::new(FaultyCursor { inner, row_len, fault: self.fault }))
+        Ok(Box::new(FaultyCursor { inner, row_len, fault: self.fault, made_in: self.made_in }))
     }
+}
+
+/// A sparse row of what lives, but for the fault; none for faults of other kinds.
+fn listing(weights: &[f64], fault: Fault) -> Option<Row> {
+    let mut listed: Vec<usize> = (0..weights.len()).filter(|at| weights[*at] > DEAD).collect();
+    match fault {
+        Fault::Unlisted => drop(listed.pop()),
+        Fault::Dead => {
+            listed.extend((0..weights.len()).find(|at| weights[*at] == DEAD));
+            listed.sort_unstable();
+        }
+        Fault::Order => listed.reverse(),
+        _ => return None,
+    }
+    let positions: Vec<u32> = listed.iter().map(|at| *at as u32).collect();
+    Some(Row::sparse(positions, listed.iter().map(|at| weights[*at]).collect::<Vec<f64>>()))
 }
 
 impl FaultyCursor {
@@ -228,20 +278,26 @@ impl Cursor for FaultyCursor {
     fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
         let off = match (self.fault, &want) {
             (Fault::Row, Want::Row) | (Fault::Probe, Want::Tokens(_)) => 1e-6,
+            (Fault::Thread, _) if thread::current().id() != self.made_in => 1e-12,
             (Fault::Batch, _) => (rows.len() - 1) as f64 * f64::EPSILON,
             _ => 0.0,
         };
-        let row_len = self.row_len;
+        let (row_len, fault) = (self.row_len, self.fault);
         let answers = self.inner.request(rows, want).wait().into_iter().map(move |answer| {
             Ok(match answer? {
                 Answer::Row(row) => {
-                    Answer::Row(Row::dense((0..row_len).map(|at| row.at(at) + off).collect::<Vec<f64>>()))
+                    let weights = (0..row_len).map(|at| row.at(at) + off).collect::<Vec<f64>>();
+                    Answer::Row(listing(&weights, fault).unwrap_or_else(|| Row::dense(weights)))
                 }
                 Answer::Tokens(weights) => Answer::Tokens(weights.into_iter().map(|w| w + off).collect()),
                 other => other,
             })
         });
         Ticket::ready(answers.collect())
+    }
+    fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
+        let second = || Arc::new(Bitset::from_ids(self.row_len, [1]));
+        (self.fault == Fault::Mask).then(|| rows.iter().map(|_| second()).collect())
     }
     fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
         let statuses = self.inner.advance(rows, spans);
@@ -263,7 +319,7 @@ impl Cursor for FaultyCursor {
     }
     fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
         let inner = self.inner.fork(&self.reversed(rows, Fault::Fork));
-        Box::new(Self { inner, row_len: self.row_len, fault: self.fault })
+        Box::new(Self { inner, row_len: self.row_len, fault: self.fault, made_in: self.made_in })
     }
     fn release(&mut self, rows: &[usize]) {
         if self.fault != Fault::Release {

@@ -21,6 +21,7 @@ use lockstep::control::potential::{Cursor, Run};
 use lockstep::control::{BoolFsa, Coerced, Potential};
 use lockstep::engine::TokenId;
 use lockstep::engine::vocab::Vocabulary;
+use lockstep::grammar::{Dfa, RegexOptions};
 use lockstep::model;
 use lockstep::native::gguf::{Gguf, tokenizer_spec};
 use lockstep::sample::{Bitset, DrawKey, ProblemKey};
@@ -145,7 +146,9 @@ fn measure(
 ) -> Result<(), CliError> {
     let mut add = |name: &str, value: f64| figures.add(format!("mask.{}.{name}", pattern.name), value);
     let start = Instant::now();
-    let fsa = BoolFsa::from_regex(pattern.regex).map_err(CliError::failed)?;
+    // Not by `BoolFsa::from_regex`: from the second round on it would know the pattern.
+    let dfa = Dfa::from_regex(pattern.regex, &RegexOptions::default()).map_err(CliError::failed)?;
+    let fsa = BoolFsa::from_dfa(dfa);
     let dfa =
         fsa.automaton().map(Arc::clone).ok_or_else(|| CliError::failed("a BoolFsa has an automaton"))?;
     let constraint = Coerced::new(Arc::new(fsa), Arc::clone(vocab))?;
@@ -167,6 +170,7 @@ fn measure(
 
     let mut times = Times::default();
     let mut seen = BTreeSet::new();
+    let constraint = constraint.with_mask_bytes(MASK_BYTES);
     let mut root = constraint.open(1, &Run::default())?;
     let keeping = |bytes| constraint.clone().with_mask_bytes(bytes).open(1, &Run::default());
     let (forgetful, fresh) =
