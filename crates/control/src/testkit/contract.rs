@@ -21,9 +21,7 @@ mod cursor;
 mod sparse;
 
 use std::fmt::Display;
-use std::thread;
 
-use lockstep_engine::party::Blocked;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
@@ -163,31 +161,12 @@ pub fn assert_autoreg_fact(potential: &dyn Potential, contexts: &[Vec<TokenId>],
 }
 
 /// Batch consistency: a row's score, completion, next-token weights and probes are the same, bit
-/// for bit, alone in its cursor, among the rows of all `contexts`, in requests of any part of
-/// those, and while other threads ask the same.
+/// for bit, alone in its cursor, among the rows of all `contexts`, and in requests of any part of
+/// those.
 ///
 /// # Panics
 /// If the law fails for one of `contexts` (without EOS), or a row fails.
 pub fn assert_batch_consistency(potential: &dyn Potential, contexts: &[Vec<TokenId>]) {
-    let alone = in_splits(potential, contexts);
-    let blocked = Blocked::here();
-    let outcome = thread::scope(|scope| {
-        let ask = || {
-            let oracle = Oracle::new("batch consistency", potential);
-            let rows: Vec<usize> = (0..contexts.len()).collect();
-            agree(&oracle, &mut *oracle.at(contexts), &rows, contexts, &alone);
-        };
-        let others = [scope.spawn(ask), scope.spawn(ask)];
-        others.map(thread::ScopedJoinHandle::join)
-    });
-    blocked.resume();
-    for result in outcome {
-        result.unwrap_or_else(|violation| std::panic::resume_unwind(violation));
-    }
-}
-
-/// What each row answers alone, once that is what it answers in any request.
-fn in_splits(potential: &dyn Potential, contexts: &[Vec<TokenId>]) -> Vec<Vec<u64>> {
     let oracle = Oracle::new("batch consistency", potential);
     let alone: Vec<Vec<u64>> = contexts
         .iter()
@@ -202,31 +181,21 @@ fn in_splits(potential: &dyn Potential, contexts: &[Vec<TokenId>]) -> Vec<Vec<u6
     for split in [vec![all], vec![reversed], vec![odd, even]] {
         let mut cursor = oracle.at(contexts);
         for rows in split {
-            agree(&oracle, &mut *cursor, &rows, contexts, &alone);
-        }
-    }
-    alone
-}
-
-/// Fails unless `rows`, of the cursor of all `contexts`, answer together what they do `alone`.
-fn agree(
-    oracle: &Oracle<'_>,
-    cursor: &mut dyn Cursor,
-    rows: &[usize],
-    contexts: &[Vec<TokenId>],
-    alone: &[Vec<u64>],
-) {
-    let those: Vec<Vec<TokenId>> = rows.iter().map(|row| contexts[*row].clone()).collect();
-    for (row, together) in rows.iter().zip(answers(oracle, cursor, rows, &those)) {
-        if let Some(at) = (0..together.len()).find(|at| together[*at] != alone[*row][*at]) {
-            let (a, b) = (f64::from_bits(alone[*row][at]), f64::from_bits(together[at]));
-            let what = match at {
-                0 => "score".to_owned(),
-                1 => "complete".to_owned(),
-                _ => format!("logw_next or probe, value {}", at - 2),
-            };
-            oracle
-                .fail(&contexts[*row], format_args!("{what} is {a} alone and {b} among {} rows", rows.len()));
+            let those: Vec<Vec<TokenId>> = rows.iter().map(|row| contexts[*row].clone()).collect();
+            for (row, together) in rows.iter().zip(answers(&oracle, &mut *cursor, &rows, &those)) {
+                if let Some(at) = (0..together.len()).find(|at| together[*at] != alone[*row][*at]) {
+                    let (a, b) = (f64::from_bits(alone[*row][at]), f64::from_bits(together[at]));
+                    let what = match at {
+                        0 => "score".to_owned(),
+                        1 => "complete".to_owned(),
+                        _ => format!("logw_next or probe, value {}", at - 2),
+                    };
+                    oracle.fail(
+                        &contexts[*row],
+                        format_args!("{what} is {a} alone and {b} among {} rows", rows.len()),
+                    );
+                }
+            }
         }
     }
 }

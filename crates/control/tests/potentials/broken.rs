@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, ThreadId};
 
 use lockstep_control::ControlError;
 use lockstep_control::potential::{
@@ -137,7 +136,7 @@ fn false_claims_are_caught() {
     for (name, claims, potential) in cases {
         // What it does not claim is not asked.
         assert_claims(&*potential, &ids(&[0, 1]), 2, 2, Tolerance::WEIGHTED);
-        let claimant = Faulty::new(potential, claims, Fault::None);
+        let claimant = Faulty { inner: potential, claims, fault: Fault::None };
         assert_violates(&format!("the claim {name}"), || {
             assert_claims(&claimant, &ids(&[0, 1]), 2, 2, Tolerance::WEIGHTED);
         });
@@ -148,7 +147,7 @@ fn false_claims_are_caught() {
 fn a_broken_cursor_is_caught() {
     let symbols = ids(&[0, 1]);
     let set = || WeightedSet::new("ab", &[("", 1.0), ("a", 2.0), ("ab", 3.0), ("bb", 0.5)]).potential();
-    let faulty = |fault| Faulty::new(set(), Claims::default(), fault);
+    let faulty = |fault| Faulty { inner: set(), claims: Claims::default(), fault };
     assert_cursor(&faulty(Fault::None), &symbols, 60, 1, Tolerance::WEIGHTED);
     for fault in [Fault::Row, Fault::Probe] {
         assert_violates("logw_next consistency", || {
@@ -160,10 +159,6 @@ fn a_broken_cursor_is_caught() {
     });
     assert_violates("batch consistency", || {
         assert_batch_consistency(&faulty(Fault::Batch), &words(&symbols, 1));
-    });
-    assert_batch_consistency(&faulty(Fault::None), &words(&symbols, 1));
-    assert_violates("batch consistency", || {
-        assert_batch_consistency(&faulty(Fault::Thread), &words(&symbols, 1));
     });
     assert_sparse(&faulty(Fault::None), &words(&symbols, 2));
     let faults = [
@@ -193,8 +188,6 @@ enum Fault {
     Probe,
     /// The last bits of a row depend on how many rows were asked for.
     Batch,
-    /// Rows are a little off in other threads than the one that made the potential.
-    Thread,
     /// The last live entry is left out of rows.
     Unlisted,
     /// A dead entry is listed.
@@ -220,20 +213,12 @@ struct Faulty {
     inner: Arc<dyn Potential>,
     claims: Claims,
     fault: Fault,
-    made_in: ThreadId,
-}
-
-impl Faulty {
-    fn new(inner: Arc<dyn Potential>, claims: Claims, fault: Fault) -> Self {
-        Self { inner, claims, fault, made_in: thread::current().id() }
-    }
 }
 
 struct FaultyCursor {
     inner: Box<dyn Cursor>,
     row_len: usize,
     fault: Fault,
-    made_in: ThreadId,
 }
 
 impl Potential for Faulty {
@@ -245,7 +230,7 @@ impl Potential for Faulty {
     }
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
         let (inner, row_len) = (self.inner.open(n, run)?, self.inner.vocab().row_len());
-        Ok(Box::new(FaultyCursor { inner, row_len, fault: self.fault, made_in: self.made_in }))
+        Ok(Box::new(FaultyCursor { inner, row_len, fault: self.fault }))
     }
 }
 
@@ -278,7 +263,6 @@ impl Cursor for FaultyCursor {
     fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
         let off = match (self.fault, &want) {
             (Fault::Row, Want::Row) | (Fault::Probe, Want::Tokens(_)) => 1e-6,
-            (Fault::Thread, _) if thread::current().id() != self.made_in => 1e-12,
             (Fault::Batch, _) => (rows.len() - 1) as f64 * f64::EPSILON,
             _ => 0.0,
         };
@@ -319,7 +303,7 @@ impl Cursor for FaultyCursor {
     }
     fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
         let inner = self.inner.fork(&self.reversed(rows, Fault::Fork));
-        Box::new(Self { inner, row_len: self.row_len, fault: self.fault, made_in: self.made_in })
+        Box::new(Self { inner, row_len: self.row_len, fault: self.fault })
     }
     fn release(&mut self, rows: &[usize]) {
         if self.fault != Fault::Release {
