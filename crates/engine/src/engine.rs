@@ -315,12 +315,6 @@ fn check(row: &RowRequest, capabilities: &Capabilities) -> Result<(), (&'static 
     if !(row.temperature.is_finite() && row.temperature > 0.0) {
         return Err(("temperature", format!("{} must be finite and greater than 0", row.temperature)));
     }
-    if row.vocab.len() > capabilities.vocab_size {
-        return Err((
-            "vocab",
-            format!("has {} ids but the model has {}", row.vocab.len(), capabilities.vocab_size),
-        ));
-    }
     for wish in &row.wishes {
         if let Wish::Draw { mask: Some(mask), .. } = wish
             && mask.len() != row.vocab.row_len()
