@@ -64,7 +64,8 @@ fn b_26_a_row_is_bit_equal_in_every_batch_and_at_every_thread_count() {
             let config = EngineConfig { prefill_step_tokens: NonZero::new(chunk), ..EngineConfig::default() };
             let engine = engine(threads, config);
             // It joins late, beside rows that come and go.
-            let others = engine.submit((5..12).map(|which| spec(which, 3 + which, 5 + which as usize)).collect());
+            let others =
+                engine.submit((5..12).map(|which| spec(which, 3 + which, 5 + which as usize)).collect());
             let row = engine.submit(vec![spec(4, 37, 20)]).unwrap().remove(0);
             let cancelled = engine.submit(vec![spec(20, 90, 200)]).unwrap().remove(0);
             cancelled.cancel();
