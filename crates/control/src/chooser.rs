@@ -6,7 +6,7 @@
 use lockstep_sample::{DrawKey, DrawMethod, Drawn};
 
 use crate::potential::Row;
-use crate::resampling::Resampling;
+use crate::resampling::{Cumulative, Resampling};
 
 /// Makes the random choices of a run.
 pub trait Chooser: Send {
@@ -19,6 +19,12 @@ pub trait Chooser: Send {
 
     /// The ancestors of a resampling of particles with these weights (linear scale).
     fn ancestors(&mut self, scheme: Resampling, weights: &[f64], key: &DrawKey) -> Vec<usize>;
+
+    /// `n` independent picks of an index in proportion to `weights` (linear scale). By default pick
+    /// i takes the key's uniform at position i.
+    fn picks(&mut self, weights: &[f64], n: usize, key: &DrawKey) -> Vec<usize> {
+        Cumulative::new(weights).picks(n, &mut |position| key.uniform(position))
+    }
 }
 
 /// Choices by key.

@@ -119,19 +119,11 @@ impl Problem {
     }
 
     fn tokens(&self, model: &Loaded, prompt: &str, flag: &str) -> Result<Vec<TokenId>, CliError> {
-        let text = if self.chat {
-            let message = Message { role: "user".into(), content: prompt.to_owned() };
-            model.chat_template()?.render(&[message], true)?
+        let tokens = if self.chat {
+            model.chat_tokens(&[Message { role: "user".into(), content: prompt.to_owned() }])?
         } else {
-            prompt.to_owned()
+            model.prompt_tokens(prompt)?
         };
-        // A template writes special tokens by name; a plain prompt is text and nothing else.
-        let mut tokens = model.tokenizer.encode(&text, self.chat)?;
-        if let Some(bos) = model.tokenizer.bos().filter(|_| model.tokenizer.add_bos())
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
-        }
         if tokens.is_empty() {
             return Err(CliError::usage(flag, "is empty: the model needs some text to start from"));
         }

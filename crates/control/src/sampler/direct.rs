@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::{Sampled, SamplerCursor, TokenSampler};
 use crate::chooser::Chooser;
 use crate::error::ControlError;
-use crate::potential::{Answer, Cursor, Demands, Draws, Potential, RowResult, Run, Status, Want};
+use crate::potential::{Answer, Cursor, Demands, Draws, Potential, Row, RowResult, Run, Status, Want};
 
 /// Samples from a potential's own next-token weights, or from a proposal's.
 #[derive(Clone)]
@@ -70,6 +70,10 @@ impl TokenSampler for Direct {
         self.target.demand(n, max_tokens, demands)?;
         self.proposal.as_ref().map_or(Ok(()), |proposal| proposal.demand(n, max_tokens, demands))
     }
+
+    fn has_fixed_weights(&self) -> bool {
+        true
+    }
 }
 
 struct DirectCursor {
@@ -119,6 +123,27 @@ impl SamplerCursor for DirectCursor {
         }
     }
 
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        // All as rows, so that draws and look-ups are one request; a draw is the same in both forms.
+        let ticket = self.target.request(rows, Want::Row);
+        others();
+        let one = |((answer, key), forced): ((RowResult<Answer>, &DrawKey), &Option<&[TokenId]>)| {
+            let row = answer?.into_row();
+            Ok(weighted(match forced {
+                Some(tokens) => look_up(&row, tokens, &self.vocab),
+                None => chooser.draw(&row, self.vocab.eos_position(), key),
+            }))
+        };
+        ticket.wait().into_iter().zip(keys).zip(forced).map(one).collect()
+    }
+
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
         super::eos_weights(&mut *self.target, rows, others)
     }
@@ -134,6 +159,14 @@ impl SamplerCursor for DirectCursor {
     fn release(&mut self, rows: &[usize]) {
         self.target.release(rows);
     }
+}
+
+/// What a draw of `tokens` gives; `None` if they cannot be drawn.
+fn look_up(row: &Row, tokens: &[TokenId], vocab: &Vocabulary) -> Option<Drawn> {
+    let &[token] = tokens else { return None };
+    let weight = row.at(vocab.position_of(token));
+    let log_mass = row.log_total();
+    (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
 }
 
 fn weighted(drawn: Option<Drawn>) -> Sampled {
@@ -163,13 +196,28 @@ impl SamplerCursor for ProposedCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
+        self.sample_forced(rows, keys, &vec![None; rows.len()], others, chooser)
+    }
+
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
         let proposal = self.proposal.request(rows, Want::Row);
         let target = self.target.request(rows, Want::Row);
         others();
-        let rows = proposal.wait().into_iter().zip(target.wait()).zip(keys);
-        rows.map(|((proposal, target), key)| {
+        let rows = proposal.wait().into_iter().zip(target.wait()).zip(keys).zip(forced);
+        rows.map(|(((proposal, target), key), forced)| {
             let (proposal, target) = (proposal?.into_row(), target?.into_row());
-            let Some(drawn) = chooser.draw(&proposal, self.vocab.eos_position(), key) else {
+            let drawn = match forced {
+                Some(tokens) => look_up(&proposal, tokens, &self.vocab),
+                None => chooser.draw(&proposal, self.vocab.eos_position(), key),
+            };
+            let Some(drawn) = drawn else {
                 return Ok(Sampled::DEAD);
             };
             let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;

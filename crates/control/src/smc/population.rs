@@ -15,6 +15,21 @@ pub(super) struct Population {
     pub(super) done: Vec<bool>,
     pub(super) remaining: Vec<usize>,
     pub(super) contexts: Vec<Vec<TokenId>>,
+    /// For each particle, the sampler's log-weight of each step: what a conditional run needs to
+    /// retain it.
+    pub(super) increments: Vec<Vec<f64>>,
+}
+
+/// The state of a population between two steps; contexts only grow within one.
+#[derive(Debug)]
+pub(super) struct Mark {
+    base: Vec<f64>,
+    twist: Vec<f64>,
+    done: Vec<bool>,
+    remaining: Vec<usize>,
+    /// The lengths of contexts and increments.
+    tokens: Vec<usize>,
+    steps: Vec<usize>,
 }
 
 impl Population {
@@ -25,6 +40,7 @@ impl Population {
             done: vec![false; n],
             remaining: vec![max_tokens; n],
             contexts: vec![Vec::new(); n],
+            increments: vec![Vec::new(); n],
         }
     }
 
@@ -46,6 +62,12 @@ impl Population {
         Ok(())
     }
 
+    /// The sampler's log-weight of a step becomes part of the particle's weight.
+    pub(super) fn weigh_step(&mut self, i: usize, logw: f64) -> Result<(), weights::InfiniteWeight> {
+        self.increments[i].push(if logw.is_nan() { f64::NEG_INFINITY } else { logw });
+        self.reweight(i, logw)
+    }
+
     /// The particle is impossible: it keeps its slot and is not stepped again.
     pub(super) fn kill(&mut self, i: usize) {
         self.base[i] = f64::NEG_INFINITY;
@@ -56,6 +78,28 @@ impl Population {
         self.contexts[i].last().is_some_and(|token| token.is_eos())
     }
 
+    /// The state to return to if the step that begins cannot be completed.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            base: self.base.clone(),
+            twist: self.twist.clone(),
+            done: self.done.clone(),
+            remaining: self.remaining.clone(),
+            tokens: self.contexts.iter().map(Vec::len).collect(),
+            steps: self.increments.iter().map(Vec::len).collect(),
+        }
+    }
+
+    /// Returns to `mark`, after which nothing was resampled.
+    pub(super) fn restore(&mut self, mark: Mark) {
+        self.contexts.iter_mut().zip(mark.tokens).for_each(|(context, length)| context.truncate(length));
+        self.increments.iter_mut().zip(mark.steps).for_each(|(column, length)| column.truncate(length));
+        self.base = mark.base;
+        self.twist = mark.twist;
+        self.done = mark.done;
+        self.remaining = mark.remaining;
+    }
+
     /// Replaces the particles by copies of `ancestors`, each of log-weight `log_weight`. The
     /// copied twist stays part of it.
     pub(super) fn select(&mut self, ancestors: &[usize], log_weight: f64) {
@@ -64,5 +108,6 @@ impl Population {
         self.done = ancestors.iter().map(|a| self.done[*a]).collect();
         self.remaining = ancestors.iter().map(|a| self.remaining[*a]).collect();
         self.contexts = ancestors.iter().map(|a| self.contexts[*a].clone()).collect();
+        self.increments = ancestors.iter().map(|a| self.increments[*a].clone()).collect();
     }
 }

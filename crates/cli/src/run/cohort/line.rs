@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::args::RunArgs;
 use crate::error::CliError;
+use crate::jsonl::{fields, flag, number, size, text, texts, unknown, whole, wrong};
 use crate::run::problem::Problem;
 
 /// Every field of a line.
@@ -84,19 +85,11 @@ fn parse(number: usize, line: &str, defaults: &RunArgs) -> Line {
     Line { number, id, problem }
 }
 
-fn fields(line: &str) -> Result<Map<String, Value>, CliError> {
-    match serde_json::from_str(line) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(CliError::failed("a problem is a JSON object")),
-        Err(error) => Err(CliError::failed(format!("is not JSON: {error}"))),
-    }
-}
-
 /// Puts the value of a field where its flag would put it.
 fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
     match field {
         "prompt" => args.prompt = Some(text(field, value)?),
-        "chat" => args.chat = value.as_bool().ok_or_else(|| wrong(field, value, "true or false"))?,
+        "chat" => args.chat = flag(field, value)?,
         "regex" => args.constraint.regex = texts(field, value)?,
         "choice" => args.constraint.choice = texts(field, value)?,
         "words" => args.words = words(field, value)?,
@@ -113,24 +106,9 @@ fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
         "resampling" => args.resampling = text(field, value)?,
         "seed" => args.seed = Some(whole(field, value)?),
         "problem" => args.problem = whole(field, value)?,
-        _ => {
-            let message = format!("is no field of a problem: use {}", FIELDS.join(", "));
-            return Err(CliError::usage(&format!("`{field}`"), message));
-        }
+        _ => return Err(unknown(field, &FIELDS)),
     }
     Ok(())
-}
-
-fn text(field: &str, value: &Value) -> Result<String, CliError> {
-    value.as_str().map(str::to_owned).ok_or_else(|| wrong(field, value, "a string"))
-}
-
-/// One string or a list of them.
-fn texts(field: &str, value: &Value) -> Result<Vec<String>, CliError> {
-    match value {
-        Value::Array(values) => values.iter().map(|value| text(field, value)).collect(),
-        _ => Ok(vec![text(field, value)?]),
-    }
 }
 
 /// Nats by word, as the flag writes them.
@@ -139,21 +117,4 @@ fn words(field: &str, value: &Value) -> Result<Vec<String>, CliError> {
         return Err(wrong(field, value, "an object of nats, such as {\"good\": 1.5}"));
     };
     words.iter().map(|(word, nats)| Ok(format!("{word}={}", number(field, nats)?))).collect()
-}
-
-fn number(field: &str, value: &Value) -> Result<f64, CliError> {
-    value.as_f64().ok_or_else(|| wrong(field, value, "a number"))
-}
-
-fn whole(field: &str, value: &Value) -> Result<u64, CliError> {
-    value.as_u64().ok_or_else(|| wrong(field, value, "a whole number of at least 0"))
-}
-
-fn size(field: &str, value: &Value) -> Result<usize, CliError> {
-    let number = whole(field, value)?;
-    usize::try_from(number).map_err(|_| wrong(field, value, "a smaller number"))
-}
-
-fn wrong(field: &str, value: &Value, expected: &str) -> CliError {
-    CliError::usage(field, format!("{value} is not {expected}"))
 }

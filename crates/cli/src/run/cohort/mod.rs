@@ -6,7 +6,6 @@
 //! the same alone and in any company.
 
 mod line;
-mod output;
 #[cfg(test)]
 mod tests;
 
@@ -21,14 +20,14 @@ use lockstep::model::{self, LoadOptions, Loaded};
 use serde_json::{Value, json};
 
 use super::problem::Problem;
-use super::progress::CohortProgress;
 use super::report;
-use super::{INTERRUPTED, interrupt_flag};
 use crate::args::{CohortArgs, RunArgs};
 use crate::error::CliError;
 use crate::input;
+use crate::interrupt::{self, INTERRUPTED};
+use crate::jsonl::Output;
+use crate::progress::LinesProgress;
 use line::Line;
-use output::Output;
 
 /// Problems at once unless said otherwise. Each has a thread, and a batch of a few thousand rows
 /// gains nothing from more.
@@ -44,11 +43,7 @@ struct Job {
 
 /// Solves the problems of the file at `path`; `defaults` holds what lines do not say.
 pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> {
-    let text = match path {
-        "-" => input::text("--problems", path)?,
-        path => std::fs::read_to_string(path)
-            .map_err(|error| CliError::failed(format!("--problems: {path}: {error}")))?,
-    };
+    let text = input::file("--problems", path)?;
     let lines = line::lines(&text, defaults)?;
     let CohortArgs { out, resume, concurrent, .. } = &defaults.cohort;
     let mut output = match out {
@@ -57,7 +52,7 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
     };
     let all = lines.len();
     let lines: Vec<Line> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
-    let mut progress = CohortProgress::new(all, all - lines.len());
+    let mut progress = LinesProgress::new("problems", all, all - lines.len());
 
     let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
     let options = LoadOptions { threads: defaults.model.threads, engine };
@@ -80,7 +75,7 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
             }
         }
     }
-    let interrupted = interrupt_flag()?;
+    let interrupted = interrupt::flag()?;
     let (output, progress) = (Mutex::new(output), Mutex::new(progress));
     if let Some(model) = &model {
         let most = concurrent.map_or(CONCURRENT, std::num::NonZero::get);
@@ -101,7 +96,7 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
 struct Cohort<'a> {
     model: &'a Loaded,
     output: &'a Mutex<Output>,
-    progress: &'a Mutex<CohortProgress>,
+    progress: &'a Mutex<LinesProgress>,
     interrupted: &'a AtomicBool,
 }
 

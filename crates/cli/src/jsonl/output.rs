@@ -1,4 +1,4 @@
-//! The results of a problems file: whole lines, one for each problem, and what is there already.
+//! Results: whole lines, one for each line that was asked for, and what is there already.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -48,7 +48,7 @@ impl Output {
         for (number, line) in (1..).zip(text[..whole].split_inclusive(|byte| *byte == b'\n')) {
             let id = serde_json::from_slice::<Value>(line).ok().and_then(|result| result.get("id").cloned());
             let Some(id) = id else {
-                let message = format!("{}: line {number} is no result of a problem", path.display());
+                let message = format!("{}: line {number} is no result", path.display());
                 return Err(CliError::usage("--out", message));
             };
             done.insert(id.to_string());
