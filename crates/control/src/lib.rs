@@ -15,11 +15,11 @@ pub mod weights;
 
 pub use chooser::{Chooser, Keyed};
 pub use error::{ControlError, ErrorKind};
-pub use estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
+pub use estimator::{FirstAccepted, GeometricWalk, Outcome, Progress, RecursiveWalk};
 pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};
 pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm, Wfsa};
 pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
-pub use sampler::{Awrs, AwrsOptions, Direct, TokenSampler};
+pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler};
 pub use sequences::{Sequences, SequencesError};
 pub use smc::{Smc, SmcOptions, SmcRun, Step};

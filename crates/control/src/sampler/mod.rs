@@ -12,7 +12,7 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, TokenId};
 
-pub use awrs::{Awrs, AwrsOptions};
+pub use awrs::{Awrs, AwrsOptions, ESTIMATORS, Estimator};
 pub use direct::Direct;
 
 use crate::chooser::Chooser;

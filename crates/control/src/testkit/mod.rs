@@ -1,8 +1,10 @@
-//! Exact oracles for tests: the laws of potentials, enumeration of every random choice, finite
-//! languages.
+//! Exact oracles for tests: the laws of potentials, enumeration of every random choice and of
+//! every order, finite languages.
 
 mod contract;
 mod enumerator;
+mod orders;
+mod ratio;
 mod weighted_set;
 
 pub use contract::{
@@ -10,4 +12,6 @@ pub use contract::{
     assert_logw_next_consistency, assert_soundness, assert_tight, words,
 };
 pub use enumerator::Enumerator;
+pub use orders::{for_each_order, two_loops};
+pub use ratio::Ratio;
 pub use weighted_set::WeightedSet;
