@@ -94,6 +94,7 @@ impl<'a> Search<'a> {
                 return Vec::new();
             }
             if self.progress == Progress::Restart {
+                self.progress = Progress::Continue;
                 self.queue.clear();
                 self.order = GumbelOrder::new(self.candidates.entries.weights(), &next(&mut self.key));
             }
