@@ -21,5 +21,6 @@ pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm, Wfsa};
 pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
 pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler};
+pub use sampler::{EagerSetSampler, SetSampler, SetTokenSampler, TopKSetSampler};
 pub use sequences::{Sequences, SequencesError};
 pub use smc::{Smc, SmcOptions, SmcRun, Step};

@@ -228,7 +228,8 @@ impl SamplerCursor for AwrsCursor {
             .into_par_iter()
             .map(|(i, candidates)| {
                 let problem = keys[i].problem;
-                let key = DrawKey { problem: seed.map_or(problem, |seed| problem.with_seed(seed)), ..keys[i] };
+                let key =
+                    DrawKey { problem: seed.map_or(problem, |seed| problem.with_seed(seed)), ..keys[i] };
                 (i, Search::new(candidates, &options, key))
             })
             .collect();

@@ -6,6 +6,7 @@
 
 mod awrs;
 mod direct;
+mod set;
 
 use std::sync::Arc;
 
@@ -14,6 +15,10 @@ use lockstep_sample::{DrawKey, TokenId};
 
 pub use awrs::{Awrs, AwrsOptions, ESTIMATORS, Estimator};
 pub use direct::Direct;
+pub use set::{
+    EagerSetSampler, SampledSet, SetCursor, SetSampler, SetTokenSampler, TopKSetSampler, eager_token_sampler,
+    topk_token_sampler,
+};
 
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};

@@ -57,10 +57,7 @@ impl Add for Ratio {
     fn add(self, other: Self) -> Self {
         let shared = greatest_common_divisor(self.denominator, other.denominator);
         let (own, others) = (other.denominator / shared, self.denominator / shared);
-        Self::new(
-            times(self.numerator, own) + times(other.numerator, others),
-            times(self.denominator, own),
-        )
+        Self::new(times(self.numerator, own) + times(other.numerator, others), times(self.denominator, own))
     }
 }
 

@@ -304,8 +304,7 @@ fn the_automatic_estimator_is_one_of_the_two() {
     ] {
         let chosen = draw(&log_weights, max_accepts, Estimator::Auto);
         assert_eq!(chosen, draw(&log_weights, max_accepts, choice));
-        let other =
-            if choice == Estimator::Recursive { Estimator::Geometric } else { Estimator::Recursive };
+        let other = if choice == Estimator::Recursive { Estimator::Geometric } else { Estimator::Recursive };
         assert_ne!(chosen, draw(&log_weights, max_accepts, other));
     }
     for (name, estimator) in ESTIMATORS.iter().zip([Estimator::Recursive, Estimator::Geometric]) {

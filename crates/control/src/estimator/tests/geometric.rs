@@ -16,7 +16,13 @@ struct Path {
 }
 
 /// Replays a path; all repeats come at the first chance, since only their total counts.
-fn replay(case: &Case, max_accepts: u32, max_rejects: Option<u64>, path: &[usize], repeats: usize) -> Outcome {
+fn replay(
+    case: &Case,
+    max_accepts: u32,
+    max_rejects: Option<u64>,
+    path: &[usize],
+    repeats: usize,
+) -> Outcome {
     let (log_weights, log_z) = row(&case.p());
     let mut walk = GeometricWalk::new(max_accepts, max_rejects, &log_weights, log_z);
     let (mut rejected, mut owed) = (0.0_f64, repeats as f64);
@@ -169,7 +175,10 @@ fn samplers_04_the_geometric_estimator_is_proper_for_every_limit() {
             add_limited(&case, max_rejects, &walk, &[], 1.0, &mut mean);
             for (i, mean) in mean.into_iter().enumerate() {
                 let expected = if case.accept[i] { case.p()[i] } else { 0.0 };
-                assert!((mean - expected).abs() < 1e-12, "{max_accepts} {max_rejects} {i}: {mean} {expected}");
+                assert!(
+                    (mean - expected).abs() < 1e-12,
+                    "{max_accepts} {max_rejects} {i}: {mean} {expected}"
+                );
             }
         }
     }
