@@ -1,9 +1,10 @@
-//! Exact oracles for tests: the laws of potentials, enumeration of every random choice and of
+//! Exact oracles for tests: the laws of potentials and samplers, enumeration of every random choice and of
 //! every order, finite languages.
 
 mod contract;
 mod enumerator;
 mod orders;
+mod proper;
 mod ratio;
 mod weighted_set;
 
@@ -13,5 +14,6 @@ pub use contract::{
 };
 pub use enumerator::Enumerator;
 pub use orders::{for_each_order, two_loops};
+pub use proper::assert_properly_weighted;
 pub use ratio::Ratio;
 pub use weighted_set::WeightedSet;

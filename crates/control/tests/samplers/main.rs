@@ -4,4 +4,5 @@
 mod awrs;
 mod direct;
 mod proposals;
+mod sets;
 mod support;
