@@ -13,7 +13,7 @@ use lockstep_sample::{DrawKey, DrawMethod, Drawn, TokenId};
 use rayon::prelude::*;
 
 use crate::error::{ControlError, ErrorKind};
-use crate::potential::{Row, RowResult, panic_error};
+use crate::potential::{Row, RowResult, panic_in};
 use crate::resampling::Resampling;
 
 /// A row to draw a token from.
@@ -142,7 +142,7 @@ impl<F: FnMut(&[f64]) -> usize + Send> DrawFn<F> {
         logps.resize(to.row_len, f64::NEG_INFINITY);
         logps.iter_mut().for_each(|w| *w -= log_mass);
         let position = catch_unwind(AssertUnwindSafe(|| (self.0)(&logps)))
-            .map_err(|panic| panic_error("the draw function", &*panic))?;
+            .map_err(|panic| panic_in("the draw function", &*panic))?;
         let Some(&logp) = logps.get(position).filter(|logp| **logp > f64::NEG_INFINITY) else {
             return Err(ControlError::new(
                 ErrorKind::Custom,

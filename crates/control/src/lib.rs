@@ -13,7 +13,7 @@ pub mod smc;
 pub mod testkit;
 pub mod weights;
 
-pub use chooser::{Chooser, Keyed};
+pub use chooser::{Chooser, DrawFn, Keyed};
 pub use error::{ControlError, ErrorKind};
 pub use estimator::{FirstAccepted, GeometricWalk, Outcome, Progress, RecursiveWalk};
 pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};

@@ -141,14 +141,19 @@ impl Status {
     }
 }
 
-/// A panic in user code as an error.
+/// A panic in a potential written elsewhere as an error.
 pub(crate) fn panic_error(panic: &(dyn std::any::Any + Send)) -> ControlError {
+    panic_in("the potential", panic)
+}
+
+/// A panic in `what`, user code, as an error.
+pub(crate) fn panic_in(what: &str, panic: &(dyn std::any::Any + Send)) -> ControlError {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}"))
+    ControlError::new(ErrorKind::Custom, format!("{what} panicked: {text}"))
 }
 
 pub(crate) fn closed() -> ControlError {

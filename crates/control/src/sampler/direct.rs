@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, Drawn, TokenId};
-use rayon::prelude::*;
 
 use super::{Sampled, SamplerCursor, TokenSampler};
-use crate::chooser::Chooser;
+use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::ControlError;
-use crate::potential::{Answer, Cursor, Demands, Draws, Potential, RowResult, Run, Status, Want};
+use crate::potential::{Answer, Cursor, Demands, Draws, Potential, Row, RowResult, Run, Status, Want};
 
 /// Samples from a potential's own next-token weights, or from a proposal's.
 #[derive(Clone)]
@@ -89,8 +88,7 @@ impl SamplerCursor for DirectCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
-        let method = chooser.keyed();
-        let want = match method {
+        let want = match chooser.keyed() {
             Some(method) if self.target.draws() => {
                 Want::Draw(Draws { keys: keys.to_vec(), method, masks: None })
             }
@@ -98,25 +96,23 @@ impl SamplerCursor for DirectCursor {
         };
         let ticket = self.target.request(rows, want);
         others();
-        let answers = ticket.wait();
-        let eos = self.vocab.eos_position();
-        match method {
-            Some(method) => answers
-                .into_par_iter()
-                .zip(keys)
-                .map(|(answer, key)| {
-                    Ok(weighted(match answer? {
-                        Answer::Draw(drawn) => drawn,
-                        other => other.into_row().draw(eos, None, method, key),
-                    }))
-                })
-                .collect(),
-            None => answers
-                .into_iter()
-                .zip(keys)
-                .map(|(answer, key)| Ok(weighted(chooser.draw(&answer?.into_row(), eos, key))))
-                .collect(),
+        let mut results: Vec<RowResult<Sampled>> = Vec::with_capacity(rows.len());
+        let mut left = Vec::new();
+        for (i, answer) in ticket.wait().into_iter().enumerate() {
+            results.push(match answer {
+                Ok(Answer::Draw(drawn)) => Ok(weighted(drawn)),
+                Ok(other) => {
+                    left.push((i, other.into_row()));
+                    Ok(Sampled::DEAD)
+                }
+                Err(error) => Err(error),
+            });
         }
+        let to_draw = left.iter().map(|(i, row)| to_draw(row, &self.vocab, keys[*i])).collect::<Vec<_>>();
+        for ((i, _), drawn) in left.iter().zip(draw_rows(chooser, &to_draw)) {
+            results[*i] = drawn.map(weighted);
+        }
+        results
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
@@ -134,6 +130,10 @@ impl SamplerCursor for DirectCursor {
     fn release(&mut self, rows: &[usize]) {
         self.target.release(rows);
     }
+}
+
+fn to_draw<'a>(row: &'a Row, vocab: &Vocabulary, key: DrawKey) -> RowToDraw<'a> {
+    RowToDraw { row, row_len: vocab.row_len(), eos_position: vocab.eos_position(), key }
 }
 
 fn weighted(drawn: Option<Drawn>) -> Sampled {
@@ -166,16 +166,19 @@ impl SamplerCursor for ProposedCursor {
         let proposal = self.proposal.request(rows, Want::Row);
         let target = self.target.request(rows, Want::Row);
         others();
-        let rows = proposal.wait().into_iter().zip(target.wait()).zip(keys);
-        rows.map(|((proposal, target), key)| {
-            let (proposal, target) = (proposal?.into_row(), target?.into_row());
-            let Some(drawn) = chooser.draw(&proposal, self.vocab.eos_position(), key) else {
-                return Ok(Sampled::DEAD);
-            };
+        let both = proposal.wait().into_iter().zip(target.wait());
+        let both: Vec<RowResult<(Row, Row)>> =
+            both.map(|(q, w)| Ok((q?.into_row(), w?.into_row()))).collect();
+        let live = both.iter().zip(keys).filter_map(|(both, key)| Some((&both.as_ref().ok()?.0, key)));
+        let to_draw: Vec<_> = live.map(|(row, key)| to_draw(row, &self.vocab, *key)).collect();
+        let mut drawn = draw_rows(chooser, &to_draw).into_iter();
+        let weigh = |both: RowResult<(Row, Row)>| {
+            let (_, target) = both?;
+            let Some(drawn) = drawn.next().expect("a draw for each row")? else { return Ok(Sampled::DEAD) };
             let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;
             Ok(Sampled { token: Some(drawn.token), logw, logp: Some(drawn.logp) })
-        })
-        .collect()
+        };
+        both.into_iter().map(weigh).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {

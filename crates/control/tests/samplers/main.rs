@@ -3,6 +3,7 @@
 
 mod awrs;
 mod direct;
+mod draws;
 mod proposals;
 mod sets;
 mod support;

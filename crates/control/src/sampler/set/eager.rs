@@ -19,12 +19,12 @@
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::{DrawKey, TokenId, math};
+use lockstep_sample::{DrawKey, Drawn, TokenId, math};
 use rayon::prelude::*;
 
 use super::trie::{ItemRows, Scheme, TokenWeights, TrieTarget};
 use super::{SampledSet, SetCursor, SetSampler, SetTokenSampler};
-use crate::chooser::Chooser;
+use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::ControlError;
 use crate::potential::{Cursor, Demands, Potential, Row, RowResult, Run, Spelling, Status};
 
@@ -163,39 +163,37 @@ impl Scheme for Eager {
                 branches.iter().map(|branches| branches.iter().map(|(symbol, ..)| *symbol).collect());
             let all: Vec<usize> = (0..open.len()).collect();
             let answers = scratch.probe(&all, wanted.collect());
-            let (mut parents, mut symbols, mut next) = (Vec::new(), Vec::new(), Vec::new());
-            for (at, ((mut descent, branches), steps)) in
-                open.into_iter().zip(branches).zip(answers).enumerate()
+            let mut choices = Vec::with_capacity(open.len());
+            for (at, ((descent, branches), steps)) in open.into_iter().zip(branches).zip(answers).enumerate()
             {
-                let steps = match steps {
-                    Ok(steps) => steps,
-                    Err(error) => {
-                        results[descent.i] = Err(error);
-                        continue;
-                    }
-                };
-                let key = keys[descent.i];
-                keys[descent.i].ordinal += 1;
-                match choose(&branches, &steps, item.symbol_end, &key, chooser) {
-                    None => results[descent.i] = Ok(SampledSet::of(descent.set, descent.logp)),
-                    Some((branch, logp)) => {
-                        let (symbol, node, _) = branches[branch];
-                        descent.logp += logp;
-                        descent.logw += steps[branch];
-                        if symbol.is_eos() {
-                            descent.list(descent.weights.eos_position);
-                            results[descent.i] = Ok(SampledSet::of(descent.set, descent.logp));
-                        } else {
-                            descent.node = node;
-                            descent.list_tokens_here(&spelling);
-                            if spelling.is_leaf(node) {
-                                results[descent.i] = Ok(SampledSet::of(descent.set, descent.logp));
-                            } else {
-                                parents.push(at);
-                                symbols.push([symbol]);
-                                next.push(descent);
-                            }
-                        }
+                match steps {
+                    Ok(steps) => choices.push((at, Choice::new(descent, branches, steps, item.symbols))),
+                    Err(error) => results[descent.i] = Err(error),
+                }
+            }
+            let (row_len, eos_position) = (item.symbols.row_len(), item.symbols.eos_position());
+            let to_draw: Vec<RowToDraw<'_>> = choices
+                .iter()
+                .map(|(_, Choice { row, descent, .. })| RowToDraw {
+                    row,
+                    row_len,
+                    eos_position,
+                    key: keys[descent.i],
+                })
+                .collect();
+            let drawn = draw_rows(chooser, &to_draw);
+            let (mut parents, mut symbols, mut next) = (Vec::new(), Vec::new(), Vec::new());
+            for ((at, choice), drawn) in choices.into_iter().zip(drawn) {
+                let i = choice.descent.i;
+                keys[i].ordinal += 1;
+                let taken = drawn.map(|drawn| choice.take(drawn, &spelling));
+                match taken {
+                    Err(error) => results[i] = Err(error),
+                    Ok((descent, None)) => results[i] = Ok(SampledSet::of(descent.set, descent.logp)),
+                    Ok((descent, Some(symbol))) => {
+                        parents.push(at);
+                        symbols.push([symbol]);
+                        next.push(descent);
                     }
                 }
             }
@@ -219,29 +217,47 @@ impl Scheme for Eager {
     }
 }
 
-/// A branch in proportion to its mass times its step, and the log-probability of that choice; `None`
-/// if none is possible.
-fn choose(
-    branches: &[Branch],
-    steps: &[f64],
-    symbol_end: usize,
-    key: &DrawKey,
-    chooser: &mut dyn Chooser,
-) -> Option<(usize, f64)> {
-    let position = |symbol: TokenId| if symbol.is_eos() { symbol_end } else { symbol.index() };
-    let mut entries: Vec<(u32, f64)> = branches
-        .iter()
-        .zip(steps)
-        .map(|((symbol, _, log_mass), step)| {
-            (u32::try_from(position(*symbol)).expect("positions have 32 bits"), log_mass + step)
-        })
-        .filter(|(_, weight)| *weight > f64::NEG_INFINITY)
-        .collect();
-    entries.sort_unstable_by_key(|(position, _)| *position);
-    let (positions, weights): (Vec<u32>, Vec<f64>) = entries.into_iter().unzip();
-    let drawn = chooser.draw(&Row::sparse(positions, weights), symbol_end, key)?;
-    let branch = branches.iter().position(|(symbol, ..)| *symbol == drawn.token)?;
-    Some((branch, drawn.logp))
+/// A descent at a node, with the item's log-weights of its branches.
+struct Choice {
+    descent: Descent,
+    branches: Vec<Branch>,
+    steps: Vec<f64>,
+    /// The branches' masses times their steps, by symbol.
+    row: Row,
+}
+
+impl Choice {
+    fn new(descent: Descent, branches: Vec<Branch>, steps: Vec<f64>, symbols: &Vocabulary) -> Self {
+        let position =
+            |symbol: TokenId| u32::try_from(symbols.position_of(symbol)).expect("positions have 32 bits");
+        let mut entries: Vec<(u32, f64)> = branches
+            .iter()
+            .zip(&steps)
+            .map(|((symbol, _, log_mass), step)| (position(*symbol), log_mass + step))
+            .filter(|(_, weight)| *weight > f64::NEG_INFINITY)
+            .collect();
+        entries.sort_unstable_by_key(|(position, _)| *position);
+        let (positions, weights): (Vec<u32>, Vec<f64>) = entries.into_iter().unzip();
+        Self { descent, branches, steps, row: Row::sparse(positions, weights) }
+    }
+
+    /// Takes the branch that was drawn. The symbol comes along if the descent goes on below it.
+    fn take(self, drawn: Option<Drawn>, spelling: &Spelling) -> (Descent, Option<TokenId>) {
+        let Self { mut descent, branches, steps, .. } = self;
+        let Some(Drawn { token: symbol, logp, .. }) = drawn else { return (descent, None) };
+        let branch = branches.iter().position(|(known, ..)| *known == symbol);
+        let branch = branch.expect("what is drawn is a branch");
+        descent.logp += logp;
+        descent.logw += steps[branch];
+        if symbol.is_eos() {
+            descent.list(descent.weights.eos_position);
+            return (descent, None);
+        }
+        descent.node = branches[branch].1;
+        descent.list_tokens_here(spelling);
+        let goes_on = !spelling.is_leaf(descent.node);
+        (descent, goes_on.then_some(symbol))
+    }
 }
 
 /// The rows in which `item` is live. Tokens without symbols change nothing, so only its score tells

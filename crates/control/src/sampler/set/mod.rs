@@ -22,7 +22,7 @@ pub use eager::{EagerSetSampler, eager_token_sampler};
 pub use topk::{TopKSetSampler, topk_token_sampler};
 
 use super::{Sampled, SamplerCursor, TokenSampler};
-use crate::chooser::Chooser;
+use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::ControlError;
 use crate::potential::{Demands, Row, RowResult, Run, Status};
 
@@ -130,7 +130,7 @@ impl TokenSampler for SetTokenSampler {
     }
 
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn SamplerCursor>, ControlError> {
-        Ok(Box::new(SetTokenCursor { sets: self.sets.open(n, run)?, eos: self.vocab().eos_position() }))
+        Ok(Box::new(SetTokenCursor { sets: self.sets.open(n, run)?, vocab: Arc::clone(self.vocab()) }))
     }
 
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError> {
@@ -140,7 +140,7 @@ impl TokenSampler for SetTokenSampler {
 
 struct SetTokenCursor {
     sets: Box<dyn SetCursor>,
-    eos: usize,
+    vocab: Arc<Vocabulary>,
 }
 
 impl SamplerCursor for SetTokenCursor {
@@ -157,16 +157,22 @@ impl SamplerCursor for SetTokenCursor {
     ) -> Vec<RowResult<Sampled>> {
         let mut keys = keys.to_vec();
         let sets = self.sets.sample_sets(rows, &mut keys, others, chooser);
-        let draw = |(set, key): (RowResult<SampledSet>, &DrawKey)| {
-            let set = set?;
-            let drawn = chooser.draw(&set.log_weights, self.eos, key);
-            Ok(drawn.map_or(Sampled { logp: Some(set.logp), ..Sampled::DEAD }, |drawn| Sampled {
+        let listed = sets.iter().zip(&keys).filter_map(|(set, key)| Some((set.as_ref().ok()?, key)));
+        let (row_len, eos_position) = (self.vocab.row_len(), self.vocab.eos_position());
+        let to_draw: Vec<RowToDraw<'_>> = listed
+            .map(|(set, key)| RowToDraw { row: &set.log_weights, row_len, eos_position, key: *key })
+            .collect();
+        let mut drawn = draw_rows(chooser, &to_draw).into_iter();
+        let weigh = |set: RowResult<SampledSet>| {
+            let logp = set?.logp;
+            let drawn = drawn.next().expect("a draw for each set")?;
+            Ok(drawn.map_or(Sampled { logp: Some(logp), ..Sampled::DEAD }, |drawn| Sampled {
                 token: Some(drawn.token),
                 logw: drawn.log_mass,
-                logp: Some(set.logp + drawn.logp),
+                logp: Some(logp + drawn.logp),
             }))
         };
-        sets.into_iter().zip(&keys).map(draw).collect()
+        sets.into_iter().map(weigh).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {

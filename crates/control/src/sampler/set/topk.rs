@@ -18,7 +18,7 @@ use lockstep_sample::{DrawKey, TokenId};
 
 use super::trie::{ItemRows, Scheme, TokenWeights, TrieTarget};
 use super::{SampledSet, SetCursor, SetSampler, SetTokenSampler};
-use crate::chooser::Chooser;
+use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Cursor, Demands, Potential, Row, RowResult, Run, Spelling, Status};
 
@@ -299,17 +299,35 @@ impl TopK {
         chooser: &mut dyn Chooser,
         results: &mut [RowResult<SampledSet>],
     ) {
-        let mut wildcards = Vec::new();
+        let (mut partial, mut others) = (Vec::new(), Vec::new());
         for search in through {
-            let i = search.i;
-            let mut wildcard = None;
             if self.k == Some(search.found.len()) {
-                wildcard = chooser.draw(&search.others(), search.weights.eos_position, &keys[i]);
-                keys[i].ordinal += u32::from(wildcard.is_some());
+                others.push(search.others());
+                partial.push(search);
+            } else {
+                results[search.i] = Ok(SampledSet::of(search.found, 0.0));
             }
-            match wildcard {
-                None => results[i] = Ok(SampledSet::of(search.found, 0.0)),
-                Some(drawn) => wildcards.push((search, drawn)),
+        }
+        let to_draw: Vec<RowToDraw<'_>> = partial
+            .iter()
+            .zip(&others)
+            .map(|(Search { i, weights, .. }, row)| RowToDraw {
+                row,
+                row_len: weights.log_weights.len(),
+                eos_position: weights.eos_position,
+                key: keys[*i],
+            })
+            .collect();
+        let drawn = draw_rows(chooser, &to_draw);
+        let mut wildcards = Vec::with_capacity(partial.len());
+        for (search, drawn) in partial.into_iter().zip(drawn) {
+            match drawn {
+                Err(error) => results[search.i] = Err(error),
+                Ok(None) => results[search.i] = Ok(SampledSet::of(search.found, 0.0)),
+                Ok(Some(drawn)) => {
+                    keys[search.i].ordinal += 1;
+                    wildcards.push((search, drawn));
+                }
             }
         }
         let rows: Vec<usize> = wildcards.iter().map(|(search, _)| item.rows[search.i]).collect();

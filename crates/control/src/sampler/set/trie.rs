@@ -42,8 +42,8 @@ impl TrieTarget {
         scheme: S,
     ) -> Result<Box<dyn SetCursor>, ControlError> {
         let item = CoercedCursor::new(self.item.open(n, run)?, Arc::clone(&self.spelling));
-        let symbol_end = self.item.vocab().eos_position();
-        Ok(Box::new(TrieCursor { iter: self.iter.open(n, run)?, item, symbol_end, scheme }))
+        let symbols = Arc::clone(self.item.vocab());
+        Ok(Box::new(TrieCursor { iter: self.iter.open(n, run)?, item, symbols, scheme }))
     }
 
     pub(super) fn demand(
@@ -75,8 +75,8 @@ pub(super) struct ItemRows<'a> {
     pub(super) cursor: &'a mut CoercedCursor,
     /// The cursor's rows that sets are drawn for.
     pub(super) rows: &'a [usize],
-    /// The position of the end among its symbols.
-    pub(super) symbol_end: usize,
+    /// What it reads by itself.
+    pub(super) symbols: &'a Vocabulary,
 }
 
 impl ItemRows<'_> {
@@ -134,7 +134,7 @@ impl TokenWeights {
 struct TrieCursor<S> {
     iter: Box<dyn Cursor>,
     item: CoercedCursor,
-    symbol_end: usize,
+    symbols: Arc<Vocabulary>,
     scheme: S,
 }
 
@@ -158,7 +158,7 @@ impl<S: Scheme> SetCursor for TrieCursor<S> {
             .into_par_iter()
             .map(|answer| Ok(TokenWeights::new(&answer.map(Answer::into_row)?, &vocab)))
             .collect();
-        let mut item = ItemRows { cursor: &mut self.item, rows, symbol_end: self.symbol_end };
+        let mut item = ItemRows { cursor: &mut self.item, rows, symbols: &self.symbols };
         self.scheme.sets(&mut item, weights, keys, chooser)
     }
 
