@@ -11,6 +11,7 @@ mod sequences;
 pub mod smc;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
+mod units;
 pub mod weights;
 
 pub use chooser::{Chooser, DrawFn, Keyed};
@@ -21,6 +22,8 @@ pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm, Wfsa};
 pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
 pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler};
+pub use sampler::{Boundary, MultiTokenUnitSampler};
 pub use sampler::{EagerSetSampler, SetSampler, SetTokenSampler, TopKSetSampler};
 pub use sequences::{Sequences, SequencesError};
 pub use smc::{Smc, SmcOptions, SmcRun, Step};
+pub use units::{Nested, Unit, UnitEnds, flatten_units};

@@ -121,7 +121,7 @@ impl Awrs {
         if let Some(max) = options.max_rejects.filter(|max| *max < least) {
             return Err(ControlError::argument(format!("max_rejects: {max} must be at least {least}")));
         }
-        let (potential, condition, common) = Product::new(potential, condition)?.into_factors();
+        let ([potential, condition], common) = Product::new(potential, condition)?.into_factors();
         let members = common.map(|common| {
             let mut members = Bitset::clone(&common);
             members.insert(potential.vocab().eos_position());
@@ -162,6 +162,7 @@ impl TokenSampler for Awrs {
             vocab: Arc::clone(self.potential.vocab()),
             members: self.members.clone(),
             options: self.options.clone(),
+            choices: vec![1; n],
         }))
     }
 
@@ -179,6 +180,8 @@ struct AwrsCursor {
     vocab: Arc<Vocabulary>,
     members: Option<Arc<Bitset>>,
     options: AwrsOptions,
+    /// How many choices the last draw of each row took.
+    choices: Vec<u32>,
 }
 
 impl SamplerCursor for AwrsCursor {
@@ -235,7 +238,7 @@ impl SamplerCursor for AwrsCursor {
             .collect();
         let mut ahead = 1;
         while !open.is_empty() {
-            self.round(rows, ahead, &mut open, &mut results);
+            self.round(rows, keys, ahead, &mut open, &mut results);
             ahead *= 2;
         }
         results
@@ -260,8 +263,13 @@ impl SamplerCursor for AwrsCursor {
         }
     }
 
+    fn choices(&self, row: usize) -> u32 {
+        self.choices[row]
+    }
+
     fn select(&mut self, ancestors: &[usize]) {
         self.cursors().for_each(|cursor| cursor.select(ancestors));
+        self.choices.resize(ancestors.len(), 1);
     }
 
     fn release(&mut self, rows: &[usize]) {
@@ -293,6 +301,7 @@ impl AwrsCursor {
     fn round(
         &mut self,
         rows: &[usize],
+        keys: &[DrawKey],
         ahead: usize,
         open: &mut Vec<(usize, Search<'_>)>,
         results: &mut [RowResult<Sampled>],
@@ -302,6 +311,7 @@ impl AwrsCursor {
         let mut going = Vec::with_capacity(open.len());
         for ((i, search), wanted) in open.drain(..).zip(wanted) {
             if wanted.is_empty() {
+                self.choices[rows[i]] = search.choices(&keys[i]);
                 results[i] = Ok(search.outcome(vocab));
             } else {
                 going.push((i, search, wanted));

@@ -7,6 +7,7 @@
 mod awrs;
 mod direct;
 mod set;
+mod unit;
 
 use std::sync::Arc;
 
@@ -20,9 +21,15 @@ pub use set::{
     topk_token_sampler,
 };
 
+pub use unit::{
+    Boundary, CriticBoundary, FixedLengthBoundary, MultiTokenUnitSampler, Sign, SurpriseBoundary,
+    TokenSetBoundary, UnitLength, UnitSoFar,
+};
+
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Answer, Cursor, Demands, Potential, RowResult, Run, Status, Want};
+use crate::units::Unit;
 
 /// A token drawn for a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +63,11 @@ pub trait TokenSampler: Send + Sync {
     /// # Errors
     /// If a sequence of that length is impossible.
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError>;
+
+    /// The most tokens that one draw appends: 1, except for samplers of units.
+    fn max_unit_tokens(&self) -> usize {
+        1
+    }
 }
 
 /// A sampler's sequences, in columns.
@@ -71,6 +83,9 @@ pub trait SamplerCursor: Send {
 
     /// Draws a token for each row (distinct). Does not move the target. Choices of row i use
     /// `keys[i]` with ordinals from its own upwards, in program order.
+    ///
+    /// A sampler of units draws several tokens: its rows move up to the last one, which is the one
+    /// that is returned, and [`Self::unit`] has the others.
     fn sample(
         &mut self,
         rows: &[usize],
@@ -79,10 +94,23 @@ pub trait SamplerCursor: Send {
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>>;
 
+    /// The unit that `sample` has just drawn for a row, without EOS; `None` if this sampler draws
+    /// tokens. It is empty if the row died.
+    fn unit(&self, row: usize) -> Option<&Unit> {
+        let _ = row;
+        None
+    }
+
+    /// How many ordinals the choices that `sample` has just made for a row took.
+    fn choices(&self, row: usize) -> u32 {
+        let _ = row;
+        1
+    }
+
     /// The target's log-weight of ending now, for each row.
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>>;
 
-    /// Appends a token to each row.
+    /// Appends to each row the token that was drawn, or another one.
     fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status>;
 
     /// New row i is a copy of old row `ancestors[i]`.

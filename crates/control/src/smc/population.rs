@@ -5,6 +5,7 @@
 
 use lockstep_sample::TokenId;
 
+use crate::units::{Unit, UnitEnds};
 use crate::weights;
 
 /// Particles in columns. Dead and finished ones keep their slots.
@@ -15,6 +16,10 @@ pub(super) struct Population {
     pub(super) done: Vec<bool>,
     pub(super) remaining: Vec<usize>,
     pub(super) contexts: Vec<Vec<TokenId>>,
+    /// How the contexts group, if the sampler draws units.
+    pub(super) ends: Vec<UnitEnds>,
+    /// The token that each sampler's row is to be moved by.
+    pub(super) drawn: Vec<Option<TokenId>>,
 }
 
 impl Population {
@@ -25,6 +30,8 @@ impl Population {
             done: vec![false; n],
             remaining: vec![max_tokens; n],
             contexts: vec![Vec::new(); n],
+            ends: vec![UnitEnds::none(); n],
+            drawn: vec![None; n],
         }
     }
 
@@ -46,6 +53,18 @@ impl Population {
         Ok(())
     }
 
+    /// Appends what was drawn: a token, or a unit whose last token that is.
+    pub(super) fn append(&mut self, i: usize, token: TokenId, unit: Option<&Unit>) {
+        self.drawn[i] = Some(token);
+        if let Some(unit) = unit.filter(|unit| !(unit.is_empty() && token.is_eos())) {
+            self.ends[i].push(self.contexts[i].len(), unit);
+            self.contexts[i].extend(&unit.tokens);
+        }
+        if unit.is_none() || token.is_eos() {
+            self.contexts[i].push(token);
+        }
+    }
+
     /// The particle is impossible: it keeps its slot and is not stepped again.
     pub(super) fn kill(&mut self, i: usize) {
         self.base[i] = f64::NEG_INFINITY;
@@ -64,5 +83,6 @@ impl Population {
         self.done = ancestors.iter().map(|a| self.done[*a]).collect();
         self.remaining = ancestors.iter().map(|a| self.remaining[*a]).collect();
         self.contexts = ancestors.iter().map(|a| self.contexts[*a].clone()).collect();
+        self.ends = ancestors.iter().map(|a| self.ends[*a].clone()).collect();
     }
 }

@@ -84,7 +84,10 @@ impl Div for Ratio {
     type Output = Self;
 
     fn div(self, other: Self) -> Self {
-        self * Self::new(other.denominator, other.numerator)
+        // Crosswise first, as for products.
+        let a = Self::new(self.numerator, other.numerator);
+        let b = Self::new(other.denominator, self.denominator);
+        Self::new(times(a.numerator, b.numerator), times(a.denominator, b.denominator))
     }
 }
 

@@ -7,3 +7,4 @@ mod draws;
 mod proposals;
 mod sets;
 mod support;
+mod units;

@@ -86,6 +86,11 @@ impl<'a> Search<'a> {
         self.candidates.entries.position(index)
     }
 
+    /// How many choices were made since the key `first`.
+    pub(super) fn choices(&self, first: &DrawKey) -> u32 {
+        self.key.ordinal - first.ordinal
+    }
+
     /// Offers the walk all candidates whose answers are known. Then lists the next ones that are
     /// not, up to `ahead`; none if the walk is done.
     pub(super) fn advance(&mut self, ahead: usize) -> Vec<usize> {

@@ -130,7 +130,11 @@ impl TokenSampler for SetTokenSampler {
     }
 
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn SamplerCursor>, ControlError> {
-        Ok(Box::new(SetTokenCursor { sets: self.sets.open(n, run)?, vocab: Arc::clone(self.vocab()) }))
+        Ok(Box::new(SetTokenCursor {
+            sets: self.sets.open(n, run)?,
+            vocab: Arc::clone(self.vocab()),
+            choices: vec![1; n],
+        }))
     }
 
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError> {
@@ -141,6 +145,8 @@ impl TokenSampler for SetTokenSampler {
 struct SetTokenCursor {
     sets: Box<dyn SetCursor>,
     vocab: Arc<Vocabulary>,
+    /// How many choices the last draw of each row took.
+    choices: Vec<u32>,
 }
 
 impl SamplerCursor for SetTokenCursor {
@@ -155,8 +161,12 @@ impl SamplerCursor for SetTokenCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
-        let mut keys = keys.to_vec();
+        let first = keys;
+        let mut keys = first.to_vec();
         let sets = self.sets.sample_sets(rows, &mut keys, others, chooser);
+        for ((row, first), key) in rows.iter().zip(first).zip(&keys) {
+            self.choices[*row] = 1 + key.ordinal - first.ordinal;
+        }
         let listed = sets.iter().zip(&keys).filter_map(|(set, key)| Some((set.as_ref().ok()?, key)));
         let (row_len, eos_position) = (self.vocab.row_len(), self.vocab.eos_position());
         let to_draw: Vec<RowToDraw<'_>> = listed
@@ -183,8 +193,13 @@ impl SamplerCursor for SetTokenCursor {
         self.sets.advance(rows, tokens)
     }
 
+    fn choices(&self, row: usize) -> u32 {
+        self.choices[row]
+    }
+
     fn select(&mut self, ancestors: &[usize]) {
         self.sets.select(ancestors);
+        self.choices.resize(ancestors.len(), 1);
     }
 
     fn release(&mut self, rows: &[usize]) {
