@@ -22,8 +22,8 @@ pub use set::{
 };
 
 pub use unit::{
-    Boundary, CriticBoundary, FixedLengthBoundary, MultiTokenUnitSampler, Sign, SurpriseBoundary,
-    TokenSetBoundary, UnitLength, UnitSoFar,
+    Boundary, CfgBoundary, CfgBoundaryOptions, CriticBoundary, DecodeErrors, FixedLengthBoundary,
+    MultiTokenUnitSampler, Sign, SurpriseBoundary, TokenSetBoundary, UnitLength, UnitSoFar,
 };
 
 use crate::chooser::Chooser;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use lockstep_control::potential::{Demands, FromSequences, Potential, RowResult, Run, Status};
 use lockstep_control::sampler::{
-    Awrs, AwrsOptions, Boundary, CriticBoundary, Direct, Estimator, FixedLengthBoundary,
-    MultiTokenUnitSampler, Sampled, SamplerCursor, Sign, SurpriseBoundary, TokenSampler, TokenSetBoundary,
-    UnitLength, UnitSoFar, eager_token_sampler,
+    Awrs, AwrsOptions, Boundary, CfgBoundary, CfgBoundaryOptions, CriticBoundary, DecodeErrors, Direct,
+    Estimator, FixedLengthBoundary, MultiTokenUnitSampler, Sampled, SamplerCursor, Sign, SurpriseBoundary,
+    TokenSampler, TokenSetBoundary, UnitLength, UnitSoFar, eager_token_sampler,
 };
 use lockstep_control::testkit::{Enumerator, WeightedSet};
 use lockstep_control::{
@@ -15,8 +15,8 @@ use lockstep_control::{
     flatten_units,
 };
 use lockstep_engine::testkit::vocabulary;
-use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::{DrawKey, TokenId};
+use lockstep_engine::vocab::{TokenEntry, Vocabulary};
+use lockstep_sample::{DrawKey, EosSet, TokenId};
 
 use crate::support::{DEAD, Table, constrained, keys, numbered, sample};
 
@@ -244,6 +244,76 @@ fn surprise_is_met_by_how_far_the_weight_has_moved() {
     let boundary = SurpriseBoundary::new(1.5, UnitLength::default(), Sign::Down).unwrap();
     let sequences = run(units(counting(false), boundary, 100), &options(1, 0.5, 3));
     assert_eq!(lengths(&sequences.nested(0)), [6, 6]);
+}
+
+#[test]
+fn samplers_25_a_grammar_is_met_by_what_it_derives() {
+    let vocab = vocabulary(&["x", "xx", "y", "\u{e9}"], &[]);
+    let boundary = |grammar: &str, min_length| {
+        CfgBoundary::new(grammar, CfgBoundaryOptions { min_length, ..CfgBoundaryOptions::default() }).unwrap()
+    };
+    let met = |boundary: &CfgBoundary, ids: &[u32]| {
+        let buffer = buffer(ids);
+        boundary.is_met(&so_far(&buffer, ids.len().min(1), 0.0, &vocab)).unwrap()
+    };
+    let one = boundary("start: \"x\"+", 1);
+    assert!(met(&one, &[0, 99]) && met(&one, &[0]) && met(&one, &[0, 1]));
+    assert!(!met(&one, &[99]) && !met(&one, &[]) && !met(&one, &[2]));
+    let three = boundary("start: \"x\"+", 3);
+    assert!(!met(&three, &[0, 0]) && !met(&three, &[0, 0, 99]) && met(&three, &[0, 0, 1]));
+    let default = CfgBoundary::new("start: \"x\"+", CfgBoundaryOptions::default()).unwrap();
+    assert!(!met(&default, &[1]) && met(&default, &[0, 0]));
+}
+
+#[test]
+fn samplers_25_roots_decoding_and_bad_grammars() {
+    let grammar = "?start: word | pair\nword: \"x\"+\npair: \"y\" word";
+    let rules = |rules: &[&str]| Some(rules.iter().map(|rule| (*rule).to_owned()).collect());
+    let options = |complete_rules, decode_errors| CfgBoundaryOptions {
+        complete_rules,
+        decode_errors,
+        min_length: 1,
+        ..CfgBoundaryOptions::default()
+    };
+    // A text cut inside a character: bytes that are no UTF-8.
+    let tokens = [&b"x"[..], b"y", b"\xc3"].map(|bytes| TokenEntry { bytes: bytes.to_vec(), special: false });
+    let vocab = Vocabulary::new(tokens.to_vec(), EosSet::new([])).unwrap();
+    let met =
+        |boundary: &CfgBoundary, ids: &[u32]| boundary.is_met(&so_far(&buffer(ids), 1, 0.0, &vocab)).unwrap();
+    let pairs = CfgBoundary::new(grammar, options(rules(&["pair"]), DecodeErrors::Ignore)).unwrap();
+    assert!(met(&pairs, &[1, 0]) && !met(&pairs, &[0]) && !met(&pairs, &[1]));
+    assert!(met(&pairs, &[1, 0, 2]));
+    for errors in [DecodeErrors::Replace, DecodeErrors::Strict] {
+        let boundary = CfgBoundary::new(grammar, options(None, errors)).unwrap();
+        assert!(met(&boundary, &[1, 0]) && !met(&boundary, &[1, 0, 2]));
+    }
+    assert_eq!(pairs.parse_tree("yxx").unwrap().rule, "pair");
+    assert!(pairs.parse_tree("y").is_none());
+
+    for (grammar, complete, message) in [
+        ("start: (", None, "grammar: line 1: "),
+        ("begin: \"x\"", None, "no rule `start`"),
+        (grammar, rules(&["pairs"]), "complete_rules: `pairs`"),
+    ] {
+        let error = CfgBoundary::new(grammar, options(complete, DecodeErrors::Ignore)).unwrap_err();
+        assert!(error.kind() == ErrorKind::Argument && error.to_string().contains(message), "{error}");
+    }
+    // In a run: units of a's with a b behind.
+    let options = CfgBoundaryOptions { min_length: 1, ..CfgBoundaryOptions::default() };
+    let boundary = CfgBoundary::new("start: \"a\"* \"b\"", options).unwrap();
+    let sequences = run(units(Direct::new(letters(6).potential()), boundary, 9), &self::options(60, 0.0, 9));
+    let mut seen = 0;
+    for i in 0..sequences.len() {
+        let nested = sequences.nested(i);
+        for (at, item) in nested.iter().enumerate() {
+            let Nested::Unit(items) = item else { continue };
+            let is_b: Vec<bool> = items.iter().map(|item| *item == Nested::Token(TokenId(1))).collect();
+            let (last, before) = is_b.split_last().unwrap();
+            assert!(before.iter().all(|b| !b) && (*last || at + 2 == nested.len()), "{nested:?}");
+            seen += usize::from(*last);
+        }
+    }
+    assert!(seen > 30);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! the sampler that is repeated may itself draw units.
 
 mod boundary;
+mod cfg;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub use boundary::{
     Boundary, CriticBoundary, FixedLengthBoundary, Sign, SurpriseBoundary, TokenSetBoundary, UnitLength,
     UnitSoFar,
 };
+
+pub use cfg::{CfgBoundary, CfgBoundaryOptions, DecodeErrors};
 
 use super::{Sampled, SamplerCursor, TokenSampler};
 use crate::chooser::Chooser;
