@@ -2,6 +2,7 @@
 
 mod cache;
 pub mod chooser;
+mod constrained;
 mod error;
 mod estimator;
 pub mod potential;
@@ -15,6 +16,7 @@ mod units;
 pub mod weights;
 
 pub use chooser::{Chooser, DrawFn, Keyed};
+pub use constrained::constraint;
 pub use error::{ControlError, ErrorKind};
 pub use estimator::{FirstAccepted, GeometricWalk, Outcome, Progress, RecursiveWalk};
 pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};
