@@ -29,3 +29,8 @@ pub use sampler::{EagerSetSampler, SetSampler, SetTokenSampler, TopKSetSampler};
 pub use sequences::{Sequences, SequencesError};
 pub use smc::{Smc, SmcOptions, SmcRun, Step};
 pub use units::{Nested, Unit, UnitEnds, flatten_units};
+
+/// The page on samplers, whose example is compiled and run with the other ones.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/samplers.md")]
+struct SamplersPage;

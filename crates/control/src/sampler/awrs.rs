@@ -47,7 +47,7 @@ impl std::str::FromStr for Estimator {
         let all = [Self::Recursive, Self::Geometric, Self::Auto];
         ESTIMATORS.iter().position(|known| *known == name).map(|i| all[i]).ok_or_else(|| {
             ControlError::argument(format!(
-                "estimator: `{name}` is unknown; use one of {}",
+                "estimator `{name}` is unknown: use one of {}",
                 ESTIMATORS.join(", ")
             ))
         })
