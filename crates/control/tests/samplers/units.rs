@@ -7,7 +7,7 @@ use lockstep_control::potential::{Demands, FromSequences, Potential, RowResult, 
 use lockstep_control::sampler::{
     Awrs, AwrsOptions, Boundary, CfgBoundary, CfgBoundaryOptions, CriticBoundary, DecodeErrors, Direct,
     Estimator, FixedLengthBoundary, MultiTokenUnitSampler, Sampled, SamplerCursor, Sign, SurpriseBoundary,
-    TokenSampler, TokenSetBoundary, UnitLength, UnitSoFar, eager_token_sampler,
+    TokenSampler, TokenSetBoundary, UnitLength, UnitSoFar, eager_token_sampler, topk_token_sampler,
 };
 use lockstep_control::testkit::{Enumerator, WeightedSet};
 use lockstep_control::{
@@ -400,6 +400,24 @@ fn runs_over_units_are_unbiased_by_enumeration() {
                 assert!((mean - 12.0).abs() < 1e-11, "{mean}");
                 assert!(resampled <= expected);
             }
+        }
+    }
+}
+
+#[test]
+fn runs_over_sets_and_units_of_them_are_unbiased_by_enumeration() {
+    let iter = || WeightedSet::new("ab", &[("a", 3.0), ("ab", 2.0), ("b", 1.0), ("abb", 0.5)]).potential();
+    let item = || WeightedSet::new("ab", &[("a", 1.0), ("ab", 2.0), ("b", 3.0), ("abb", 4.0)]).potential();
+    let eager = || -> Arc<dyn TokenSampler> { Arc::new(eager_token_sampler(iter(), item()).unwrap()) };
+    let topk = || -> Arc<dyn TokenSampler> { Arc::new(topk_token_sampler(iter(), item(), Some(1)).unwrap()) };
+    let pairs = |subunits| -> Arc<dyn TokenSampler> {
+        Arc::new(MultiTokenUnitSampler::new(subunits, Arc::new(fixed(2)), 9).unwrap())
+    };
+    for sampler in [eager(), topk(), pairs(eager()), pairs(topk())] {
+        let smc = Smc::new(sampler, None).unwrap();
+        for (n, ess_threshold) in [(1, 0.0), (2, 0.0), (2, 1.0)] {
+            let (mean, _) = mean_evidence(&smc, &options(n, ess_threshold, 6));
+            assert!((mean - 12.0).abs() < 1e-11, "{n} {ess_threshold}: {mean}");
         }
     }
 }
