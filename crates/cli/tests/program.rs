@@ -6,6 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use lockstep::control::Recording;
+use lockstep::control::record::Mode;
 use lockstep::grammar::{Dfa, RegexOptions};
 use serde_json::Value;
 
@@ -97,6 +99,30 @@ fn a_critic_prompt_and_chat_run() {
     assert!(reviewed["forwards"].as_u64().unwrap() <= 32);
     let chat = run("story", &["--chat", "--particles", "2", "--seed", "2"]);
     assert!(chat["texts"].as_array().is_some_and(|texts| !texts.is_empty()));
+}
+
+#[test]
+fn a_record_holds_every_step_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("steps.json");
+    let flags = ["--particles", "4", "--seed", "3"];
+    let plain = result(run("date", &flags));
+    let recorded = result(run("date", &[&flags[..], &["--record", path.to_str().unwrap()]].concat()));
+    assert_eq!(recorded, plain);
+    let recording = Recording::read(&path).unwrap();
+    assert_eq!(
+        recording.steps().iter().filter(|step| step.mode == Mode::Resample).count() as u64,
+        plain["n_resamples"]
+    );
+    let last = recording.contents().last().unwrap();
+    assert_eq!(last.len(), 4);
+    assert!(last.iter().all(|text| text.starts_with("␣") && text.ends_with("|EOS")), "{last:?}");
+
+    let nowhere = folder.path().join("no/steps.json");
+    let (message, code) = refusal(&["run", "--prompt", "a", "--record", nowhere.to_str().unwrap()]);
+    assert!(code == 2 && message.starts_with("lockstep: --record: "), "{message}");
+    let (message, code) = refusal(&["run", "--problems", "all.jsonl", "--record", "steps.json"]);
+    assert!(code == 2 && message.contains("--record"), "{message}");
 }
 
 #[test]

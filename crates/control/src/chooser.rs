@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Row, RowResult, panic_in};
-use crate::resampling::Resampling;
+use crate::resampling::{Cumulative, Resampling};
 
 /// A row to draw a token from.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,12 @@ pub trait Chooser: Send {
 
     /// The ancestors of a resampling of particles with these weights (linear scale).
     fn ancestors(&mut self, scheme: Resampling, weights: &[f64], key: &DrawKey) -> Vec<usize>;
+
+    /// `n` independent picks of an index in proportion to `weights` (linear scale). By default pick
+    /// i takes the key's uniform at position i.
+    fn picks(&mut self, weights: &[f64], n: usize, key: &DrawKey) -> Vec<usize> {
+        Cumulative::new(weights).picks(n, &mut |position| key.uniform(position))
+    }
 }
 
 /// Draws all rows of a tick, of one or several vocabularies.

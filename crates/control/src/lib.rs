@@ -1,20 +1,25 @@
 //! Potentials, token samplers and sequential Monte Carlo: the probabilistic programme.
 
 mod cache;
+mod canceller;
 pub mod chooser;
 mod constrained;
 mod error;
 mod estimator;
 pub mod potential;
+pub mod record;
 pub mod resampling;
+mod retained;
 pub mod sampler;
 mod sequences;
+mod show;
 pub mod smc;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod units;
 pub mod weights;
 
+pub use canceller::{Canceller, OnCancel};
 pub use chooser::{Chooser, DrawFn, Keyed};
 pub use constrained::constraint;
 pub use error::{ControlError, ErrorKind};
@@ -22,7 +27,9 @@ pub use estimator::{FirstAccepted, GeometricWalk, Outcome, Progress, RecursiveWa
 pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};
 pub use potential::{BoolFsa, Coerced, Potential, Product, PromptedLlm, Wfsa};
 pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
+pub use record::{JsonLinesRecord, JsonRecord, MemoryRecord, Record, Recording};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
+pub use retained::Retained;
 pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler};
 pub use sampler::{Boundary, MultiTokenUnitSampler};
 pub use sampler::{EagerSetSampler, SetSampler, SetTokenSampler, TopKSetSampler};

@@ -46,6 +46,22 @@ impl UnitEnds {
         }
     }
 
+    /// For each unit of tokens, how many tokens there are up to its end.
+    pub(crate) fn of_tokens(&self) -> &[usize] {
+        self.0.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// How many units each level has: a state to return to.
+    pub(crate) fn counts(&self) -> Vec<usize> {
+        self.0.iter().map(Vec::len).collect()
+    }
+
+    /// Returns to the state that had these counts.
+    pub(crate) fn truncate(&mut self, counts: &[usize]) {
+        self.0.truncate(counts.len());
+        self.0.iter_mut().zip(counts).for_each(|(level, count)| level.truncate(*count));
+    }
+
     /// The tokens of `context`, grouped.
     #[must_use]
     pub fn nest(&self, context: &[TokenId]) -> Vec<Nested> {
@@ -168,6 +184,13 @@ mod tests {
         ];
         assert_eq!((ends.depth(), ends.nest(&context)), (2, expected.clone()));
         assert_eq!(flatten_units(&expected), context);
+        let before = ends.clone();
+        let counts = ends.counts();
+        ends.push(context.len() - 1, &second);
+        assert_ne!(ends, before);
+        ends.truncate(&counts);
+        assert_eq!(ends, before);
+        assert_eq!(before.of_tokens(), [2, 2, 3]);
         first.clear();
         assert!(first.is_empty() && first.tokens.is_empty());
     }

@@ -29,6 +29,7 @@ mod charset;
 mod dfa;
 mod error;
 mod finite;
+mod interned;
 mod limits;
 mod log_sum;
 mod look;

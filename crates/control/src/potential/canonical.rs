@@ -170,7 +170,7 @@ impl Pairs {
     /// The positions that may follow `last`, or come first.
     fn mask(&self, last: Option<TokenId>) -> Arc<Bitset> {
         let Some(last) = last else { return Arc::clone(&self.first) };
-        if let Some(mask) = self.cache.find(last) {
+        if let Some(mask) = self.cache.find(&last) {
             return mask;
         }
         let mut mask = Bitset::new(self.vocab.row_len());

@@ -69,6 +69,10 @@ impl TokenSampler for Direct {
         self.target.demand(n, max_tokens, demands)?;
         self.proposal.as_ref().map_or(Ok(()), |proposal| proposal.demand(n, max_tokens, demands))
     }
+
+    fn has_fixed_weights(&self) -> bool {
+        true
+    }
 }
 
 struct DirectCursor {
@@ -115,6 +119,24 @@ impl SamplerCursor for DirectCursor {
         results
     }
 
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        // All as rows, so that draws and look-ups are one request; a draw is the same in both forms.
+        let ticket = self.target.request(rows, Want::Row);
+        others();
+        let rows: Vec<RowResult<Row>> =
+            ticket.wait().into_iter().map(|answer| answer.map(Answer::into_row)).collect();
+        let live: Vec<Option<&Row>> = rows.iter().map(|row| row.as_ref().ok()).collect();
+        let drawn = draw_or_look_up(&live, keys, forced, &self.vocab, chooser);
+        rows.iter().zip(drawn).map(|(row, drawn)| row.clone().and(drawn).map(weighted)).collect()
+    }
+
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
         super::eos_weights(&mut *self.target, rows, others)
     }
@@ -134,6 +156,33 @@ impl SamplerCursor for DirectCursor {
 
 fn to_draw<'a>(row: &'a Row, vocab: &Vocabulary, key: DrawKey) -> RowToDraw<'a> {
     RowToDraw { row, row_len: vocab.row_len(), eos_position: vocab.eos_position(), key }
+}
+
+/// A draw from each row that there is, or what a draw of its forced tokens gives.
+fn draw_or_look_up(
+    rows: &[Option<&Row>],
+    keys: &[DrawKey],
+    forced: &[Option<&[TokenId]>],
+    vocab: &Vocabulary,
+    chooser: &mut dyn Chooser,
+) -> Vec<RowResult<Option<Drawn>>> {
+    let free = rows.iter().zip(keys).zip(forced).filter(|(_, forced)| forced.is_none());
+    let free: Vec<_> = free.filter_map(|((row, key), _)| Some(to_draw(row.as_ref()?, vocab, *key))).collect();
+    let mut drawn = draw_rows(chooser, &free).into_iter();
+    let mut one = |(row, forced): (&Option<&Row>, &Option<&[TokenId]>)| match (row, forced) {
+        (None, _) => Ok(None),
+        (Some(row), Some(tokens)) => Ok(look_up(row, tokens, vocab)),
+        (Some(_), None) => drawn.next().expect("a draw for each free row"),
+    };
+    rows.iter().zip(forced).map(&mut one).collect()
+}
+
+/// What a draw of `tokens` gives; `None` if they cannot be drawn.
+fn look_up(row: &Row, tokens: &[TokenId], vocab: &Vocabulary) -> Option<Drawn> {
+    let &[token] = tokens else { return None };
+    let weight = row.at(vocab.position_of(token));
+    let log_mass = row.log_total();
+    (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
 }
 
 fn weighted(drawn: Option<Drawn>) -> Sampled {
@@ -163,22 +212,33 @@ impl SamplerCursor for ProposedCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
+        self.sample_forced(rows, keys, &vec![None; rows.len()], others, chooser)
+    }
+
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
         let proposal = self.proposal.request(rows, Want::Row);
         let target = self.target.request(rows, Want::Row);
         others();
         let both = proposal.wait().into_iter().zip(target.wait());
         let both: Vec<RowResult<(Row, Row)>> =
             both.map(|(q, w)| Ok((q?.into_row(), w?.into_row()))).collect();
-        let live = both.iter().zip(keys).filter_map(|(both, key)| Some((&both.as_ref().ok()?.0, key)));
-        let to_draw: Vec<_> = live.map(|(row, key)| to_draw(row, &self.vocab, *key)).collect();
-        let mut drawn = draw_rows(chooser, &to_draw).into_iter();
-        let weigh = |both: RowResult<(Row, Row)>| {
+        let proposed: Vec<Option<&Row>> =
+            both.iter().map(|both| both.as_ref().ok().map(|(proposal, _)| proposal)).collect();
+        let drawn = draw_or_look_up(&proposed, keys, forced, &self.vocab, chooser);
+        let weigh = |(both, drawn): (RowResult<(Row, Row)>, RowResult<Option<Drawn>>)| {
             let (_, target) = both?;
-            let Some(drawn) = drawn.next().expect("a draw for each row")? else { return Ok(Sampled::DEAD) };
+            let Some(drawn) = drawn? else { return Ok(Sampled::DEAD) };
             let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;
             Ok(Sampled { token: Some(drawn.token), logw, logp: Some(drawn.logp) })
         };
-        both.into_iter().map(weigh).collect()
+        both.into_iter().zip(drawn).map(weigh).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {

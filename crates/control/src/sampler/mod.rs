@@ -68,6 +68,17 @@ pub trait TokenSampler: Send + Sync {
     fn max_unit_tokens(&self) -> usize {
         1
     }
+
+    /// How deep its units nest: 0 for tokens, 1 for units of tokens, 2 for units of those.
+    fn unit_depth(&self) -> usize {
+        0
+    }
+
+    /// Whether the log-weight of a draw is a function of the context and the token alone, so that
+    /// [`SamplerCursor::sample_forced`] can tell it. By default it is not.
+    fn has_fixed_weights(&self) -> bool {
+        false
+    }
 }
 
 /// A sampler's sequences, in columns.
@@ -105,6 +116,28 @@ pub trait SamplerCursor: Send {
     fn choices(&self, row: usize) -> u32 {
         let _ = row;
         1
+    }
+
+    /// As [`Self::sample`], except that row i takes the tokens `forced[i]` of one draw, if there are
+    /// any: whatever may be drawn for it is of no account. If the sampler's weights are
+    /// [fixed](TokenSampler::has_fixed_weights), its log-weight is what a draw of them gets, `-inf`
+    /// if they could not be drawn; otherwise it is NaN, and whoever forces them knows it.
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        let drawn = self.sample(rows, keys, others, chooser);
+        let take = |(drawn, forced): (RowResult<Sampled>, &Option<&[TokenId]>)| match forced {
+            None => drawn,
+            Some(tokens) => {
+                drawn.map(|_| Sampled { token: tokens.last().copied(), logw: f64::NAN, logp: None })
+            }
+        };
+        drawn.into_iter().zip(forced).map(take).collect()
     }
 
     /// The target's log-weight of ending now, for each row.

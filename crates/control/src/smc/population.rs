@@ -20,6 +20,22 @@ pub(super) struct Population {
     pub(super) ends: Vec<UnitEnds>,
     /// The token that each sampler's row is to be moved by.
     pub(super) drawn: Vec<Option<TokenId>>,
+    /// For each particle, the sampler's log-weight of each step: what a conditional run needs to
+    /// retain it.
+    pub(super) increments: Vec<Vec<f64>>,
+}
+
+/// The state of a population between two steps; contexts only grow within one.
+#[derive(Debug)]
+pub(super) struct Mark {
+    base: Vec<f64>,
+    twist: Vec<f64>,
+    done: Vec<bool>,
+    remaining: Vec<usize>,
+    /// The lengths of contexts and increments, and the counts of units.
+    tokens: Vec<usize>,
+    steps: Vec<usize>,
+    units: Vec<Vec<usize>>,
 }
 
 impl Population {
@@ -32,6 +48,7 @@ impl Population {
             contexts: vec![Vec::new(); n],
             ends: vec![UnitEnds::none(); n],
             drawn: vec![None; n],
+            increments: vec![Vec::new(); n],
         }
     }
 
@@ -65,6 +82,12 @@ impl Population {
         }
     }
 
+    /// The sampler's log-weight of a step becomes part of the particle's weight.
+    pub(super) fn weigh_step(&mut self, i: usize, logw: f64) -> Result<(), weights::InfiniteWeight> {
+        self.increments[i].push(if logw.is_nan() { f64::NEG_INFINITY } else { logw });
+        self.reweight(i, logw)
+    }
+
     /// The particle is impossible: it keeps its slot and is not stepped again.
     pub(super) fn kill(&mut self, i: usize) {
         self.base[i] = f64::NEG_INFINITY;
@@ -73,6 +96,30 @@ impl Population {
 
     pub(super) fn has_ended(&self, i: usize) -> bool {
         self.contexts[i].last().is_some_and(|token| token.is_eos())
+    }
+
+    /// The state to return to if the step that begins cannot be completed.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            base: self.base.clone(),
+            twist: self.twist.clone(),
+            done: self.done.clone(),
+            remaining: self.remaining.clone(),
+            tokens: self.contexts.iter().map(Vec::len).collect(),
+            steps: self.increments.iter().map(Vec::len).collect(),
+            units: self.ends.iter().map(UnitEnds::counts).collect(),
+        }
+    }
+
+    /// Returns to `mark`, after which nothing was resampled.
+    pub(super) fn restore(&mut self, mark: Mark) {
+        self.contexts.iter_mut().zip(mark.tokens).for_each(|(context, length)| context.truncate(length));
+        self.increments.iter_mut().zip(mark.steps).for_each(|(column, length)| column.truncate(length));
+        self.ends.iter_mut().zip(mark.units).for_each(|(ends, counts)| ends.truncate(&counts));
+        self.base = mark.base;
+        self.twist = mark.twist;
+        self.done = mark.done;
+        self.remaining = mark.remaining;
     }
 
     /// Replaces the particles by copies of `ancestors`, each of log-weight `log_weight`. The
@@ -84,5 +131,6 @@ impl Population {
         self.remaining = ancestors.iter().map(|a| self.remaining[*a]).collect();
         self.contexts = ancestors.iter().map(|a| self.contexts[*a].clone()).collect();
         self.ends = ancestors.iter().map(|a| self.ends[*a].clone()).collect();
+        self.increments = ancestors.iter().map(|a| self.increments[*a].clone()).collect();
     }
 }

@@ -10,7 +10,7 @@ mod weighted_set;
 
 pub use contract::{
     Tolerance, assert_autoreg_fact, assert_batch_consistency, assert_claims, assert_contract, assert_cursor,
-    assert_logw_next_consistency, assert_soundness, assert_tight, words,
+    assert_logw_next_consistency, assert_soundness, assert_sparse, assert_tight, words,
 };
 pub use enumerator::Enumerator;
 pub use orders::{for_each_order, two_loops};

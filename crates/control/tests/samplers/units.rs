@@ -11,8 +11,8 @@ use lockstep_control::sampler::{
 };
 use lockstep_control::testkit::{Enumerator, WeightedSet};
 use lockstep_control::{
-    BoolFsa, Chooser, ControlError, ErrorKind, Keyed, Nested, Sequences, Smc, SmcOptions, Unit, UnitEnds,
-    flatten_units,
+    BoolFsa, Chooser, ControlError, ErrorKind, Keyed, Nested, Retained, Sequences, Smc, SmcOptions, Unit,
+    UnitEnds, flatten_units,
 };
 use lockstep_engine::testkit::vocabulary;
 use lockstep_engine::vocab::{TokenEntry, Vocabulary};
@@ -419,6 +419,54 @@ fn runs_over_sets_and_units_of_them_are_unbiased_by_enumeration() {
             let (mean, _) = mean_evidence(&smc, &options(n, ess_threshold, 6));
             assert!((mean - 12.0).abs() < 1e-11, "{n} {ess_threshold}: {mean}");
         }
+    }
+}
+
+/// With a path drawn from the target, the mean of 1/Ẑ over everything is 1/Z.
+#[test]
+fn a_conditional_run_retains_units_by_enumeration() {
+    let set = || WeightedSet::new("ab", &[("a", 3.0), ("ab", 2.0), ("b", 1.0), ("abb", 0.5)]).potential();
+    let critic = || WeightedSet::new("ab", &[("a", 1.0), ("ab", 2.0), ("b", 3.0), ("abb", 4.0)]).potential();
+    let boundaries: [Arc<dyn Boundary>; 2] = [Arc::new(fixed(2)), Arc::new(TokenSetBoundary::new([b"b"]))];
+    for boundary in boundaries {
+        let pairs =
+            MultiTokenUnitSampler::new(Arc::new(Direct::new(set())), Arc::clone(&boundary), 9).unwrap();
+        let smc = Smc::new(Arc::new(pairs.clone()), Some(critic())).unwrap();
+        let enumerator = Enumerator::default();
+        let mut mean = 0.0;
+        loop {
+            let mut plain = smc.start_with(&options(1, 0.0, 6), Box::new(enumerator.start())).unwrap();
+            plain.by_ref().for_each(|step| assert!(step.is_ok()));
+            let sequences = plain.sequences();
+            let weight = enumerator.log_probability() + sequences.log_weights()[0];
+            let path = sequences.retained(0).unwrap();
+            let inner = Enumerator::default();
+            loop {
+                let start = smc.conditional_with(&path, &options(2, 1.0, 6), Box::new(inner.start()));
+                let mut run = start.unwrap();
+                run.by_ref().for_each(|step| assert!(step.is_ok()));
+                let sequences = run.sequences();
+                assert_eq!(sequences.contexts()[0], path.tokens());
+                mean += (weight + inner.log_probability() - sequences.log_ml()).exp();
+                if !inner.next_leaf() {
+                    break;
+                }
+            }
+            if !enumerator.next_leaf() {
+                break;
+            }
+        }
+        // The sum weighs each path by Z times its probability.
+        assert!((mean - 1.0).abs() < 1e-11, "{mean}");
+
+        let tokens = vec![TokenId(0), TokenId::EOS];
+        let error = smc.conditional(&Retained::new(tokens), &options(2, 1.0, 6)).unwrap_err();
+        assert!(error.to_string().contains("this sampler draws units"), "{error}");
+        let deep = MultiTokenUnitSampler::new(Arc::new(pairs), Arc::new(fixed(1)), 9).unwrap();
+        let path = run(deep.clone(), &options(1, 0.0, 6)).retained(0).unwrap();
+        let error =
+            Smc::new(Arc::new(deep), None).unwrap().conditional(&path, &options(2, 1.0, 6)).unwrap_err();
+        assert!(error.to_string().contains("units of units"), "{error}");
     }
 }
 

@@ -122,8 +122,7 @@ impl Cohort<'_> {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().expect("a problem's thread does not panic"))
-                .collect()
+                .try_for_each(|thread| thread.join().expect("a problem's thread does not panic"))
         })
     }
 

@@ -39,6 +39,7 @@ pub trait Boundary: Send + Sync {
     /// What a unit whose boundary is met is stored as; by default all of it.
     ///
     /// Dropping tokens changes the target: the potentials have weighed the tokens as they were drawn.
+    /// A conditional run, which has only what is stored, cannot weigh such a path rightly.
     fn finalize_unit(&self, unit: Unit) -> Unit {
         unit
     }

@@ -102,6 +102,10 @@ impl TokenSampler for MultiTokenUnitSampler {
         }
     }
 
+    fn unit_depth(&self) -> usize {
+        1 + self.subunits.unit_depth()
+    }
+
     fn max_unit_tokens(&self) -> usize {
         self.max_subunits.saturating_mul(self.subunits.max_unit_tokens())
     }
@@ -168,6 +172,7 @@ impl SamplerCursor for UnitCursor {
             open = self.go_on(steps, &mut results);
         }
         if let Some(others) = others {
+            // Nothing was asked.
             others();
         }
         for (row, result) in rows.iter().zip(&results) {
@@ -176,6 +181,30 @@ impl SamplerCursor for UnitCursor {
             if !column.is_drawn {
                 // What dies midway leaves nothing behind.
                 column.unit.clear();
+            }
+        }
+        results
+    }
+
+    /// A forced row takes its tokens as one unit: nothing is drawn for it, and no boundary asked.
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        let free: Vec<usize> = (0..rows.len()).filter(|i| forced[*i].is_none()).collect();
+        let free_rows: Vec<usize> = free.iter().map(|i| rows[*i]).collect();
+        let free_keys: Vec<DrawKey> = free.iter().map(|i| keys[*i]).collect();
+        let mut results = vec![Ok(Sampled::DEAD); rows.len()];
+        for (i, drawn) in free.into_iter().zip(self.sample(&free_rows, &free_keys, others, chooser)) {
+            results[i] = drawn;
+        }
+        for (i, (row, tokens)) in rows.iter().zip(forced).enumerate() {
+            if let Some(tokens) = tokens {
+                results[i] = self.force(*row, tokens);
             }
         }
         results
@@ -228,6 +257,27 @@ impl SamplerCursor for UnitCursor {
 }
 
 impl UnitCursor {
+    /// Moves a row up to the last of `tokens`, which are a unit, perhaps with EOS.
+    fn force(&mut self, row: usize, tokens: &[TokenId]) -> RowResult<Sampled> {
+        let Some((last, before)) = tokens.split_last() else { return Ok(Sampled::DEAD) };
+        for token in before {
+            if let Some(Status::Failed(error)) = self.subunits.advance(&[row], &[*token]).pop() {
+                return Err(error);
+            }
+        }
+        let drawn = if last.is_eos() { before } else { tokens };
+        if let Some(critic) = &mut self.critic
+            && let Some(Status::Failed(error)) = critic.advance(&[row], &[drawn]).pop()
+        {
+            return Err(error);
+        }
+        let column = &mut self.columns[row];
+        column.unit.clear();
+        column.unit.tokens.extend(drawn);
+        (column.is_drawn, column.choices) = (true, 0);
+        Ok(Sampled { token: Some(*last), logw: f64::NAN, logp: None })
+    }
+
     /// The rows of a call, at the start of their units.
     fn begin(&mut self, rows: &[usize], keys: &[DrawKey], results: &mut [RowResult<Sampled>]) -> Vec<Open> {
         let before = match &mut self.critic {
