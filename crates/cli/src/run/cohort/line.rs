@@ -15,7 +15,7 @@ use crate::jsonl::{fields, flag, number, size, text, texts, unknown, whole, wron
 use crate::run::problem::Problem;
 
 /// Every field of a line.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 19] = [
     "id",
     "prompt",
     "chat",
@@ -29,6 +29,9 @@ const FIELDS: [&str; 16] = [
     "max_tokens",
     "temperature",
     "sampler",
+    "awrs_accepts",
+    "awrs_rejects",
+    "awrs_estimator",
     "resampling",
     "seed",
     "problem",
@@ -103,6 +106,12 @@ fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
             args.sampler = ValueEnum::from_str(&text(field, value)?, false)
                 .map_err(|_| wrong(field, value, "\"direct\" or \"awrs\""))?;
         }
+        "awrs_accepts" => {
+            let accepts = u32::try_from(whole(field, value)?);
+            args.awrs.accepts = Some(accepts.map_err(|_| wrong(field, value, "a number below 2^32"))?);
+        }
+        "awrs_rejects" => args.awrs.rejects = Some(whole(field, value)?),
+        "awrs_estimator" => args.awrs.estimator = Some(text(field, value)?),
         "resampling" => args.resampling = text(field, value)?,
         "seed" => args.seed = Some(whole(field, value)?),
         "problem" => args.problem = whole(field, value)?,
