@@ -95,7 +95,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
     let lines = [
         (
             r#"{"prompt": "Hi", "particels": 3}"#,
-            "`particels`: is no field of a problem: use id, prompt, chat, regex",
+            "`particels`: is no field of a line: use id, prompt, chat, regex",
         ),
         (r#"{"prompt": "Hi", "particles": 0}"#, "particles: must be at least 1"),
         (r#"{"prompt": "Hi", "particles": "3"}"#, "particles: \"3\" is not a whole number"),
@@ -111,7 +111,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
         (r#"{"prompt": "Hi", "id": [1]}"#, "id: [1] is not a string or a whole number"),
         (r#"{"prompt": "", "regex": "a"}"#, "prompt: is empty"),
         (r#"{"regex": "a"}"#, "prompt: is missing"),
-        (r#"["Hi"]"#, "a problem is a JSON object"),
+        (r#"["Hi"]"#, "a line is a JSON object"),
         (r#"{"prompt": "Hi"#, "is not JSON: "),
     ];
     let mut text: String = lines.iter().map(|(line, _)| format!("{line}\n\n")).collect();
@@ -183,7 +183,7 @@ fn resuming_does_what_is_left() {
 
     fs::write(&path, "{\"no\": \"result\"}\n").unwrap();
     let output = lockstep(&[&["run", "--problems", "-"], &resume[..]].concat(), &problems);
-    assert!(String::from_utf8(output.stderr).unwrap().contains("line 1 is no result of a problem"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("line 1 is no result"));
     assert_eq!(output.status.code(), Some(2));
 }
 
