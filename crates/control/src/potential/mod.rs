@@ -34,6 +34,7 @@ mod run;
 mod sequences;
 mod spelling;
 mod stateful;
+mod states;
 mod symbol_map;
 mod tempered;
 mod ticket;
