@@ -213,7 +213,7 @@ impl SamplerCursor for AwrsCursor {
         }
         let (seed, members) = (self.options.seed, self.members.clone());
         let candidates: Vec<RowResult<Option<Candidates<'_>>>> = rows_and_targets
-            .iter()
+            .par_iter()
             .map(|found| {
                 let (row, target) = found.as_ref().map_err(Clone::clone)?;
                 Ok(Candidates::new(row, target.as_ref(), members.as_deref()))
