@@ -143,7 +143,7 @@ fn files_that_make_no_sense_are_refused_before_any_work() {
     let (message, code) = refusal(&["--problems", "-"], twice);
     assert!(message.starts_with("lockstep: --problems: lines 1 and 2 have the id 2: "), "{message}");
     assert_eq!(code, 2);
-    assert_eq!(refusal(&["--problems", "-"], "\n \n").0, "lockstep: --problems: there is no problem in it\n");
+    assert_eq!(refusal(&["--problems", "-"], "\n \n").0, "lockstep: --problems: there is no line in it\n");
     let (message, code) = refusal(&["--problems", "no/such/file"], "");
     assert!(message.starts_with("lockstep: --problems: no/such/file: "), "{message}");
     assert_eq!(code, 1);
