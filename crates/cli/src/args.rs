@@ -88,6 +88,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
 
+    #[command(flatten)]
+    pub(crate) awrs: AwrsArgs,
+
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
     pub(crate) resampling: String,
@@ -110,6 +113,23 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) cohort: CohortArgs,
+}
+
+/// How `--sampler awrs` rejects and weighs.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Rejection")]
+pub(crate) struct AwrsArgs {
+    /// Accepted candidates looked for, at least 2: more of them steady the weight [default: 2]
+    #[arg(long = "awrs-accepts", value_name = "N")]
+    pub(crate) accepts: Option<u32>,
+
+    /// Rejected candidates after which a row gives up, at least 2 [default: no limit]
+    #[arg(long = "awrs-rejects", value_name = "N")]
+    pub(crate) rejects: Option<u64>,
+
+    /// Where weights come from: recursive, geometric or auto [default: recursive]
+    #[arg(long = "awrs-estimator", value_name = "NAME")]
+    pub(crate) estimator: Option<String>,
 }
 
 /// Many problems that step together.

@@ -136,7 +136,7 @@ fn tokenize_shows_ids_and_texts() {
 
 #[test]
 fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--particles", "0"], "--particles: must be at least 1"),
         (&["--max-tokens", "0"], "--max-tokens: must be at least 1"),
         (&["--max-tokens", "9000"], "--max-tokens: 9000 after a prompt of 1 exceed"),
@@ -144,6 +144,12 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
         (&["--ess", "NaN"], "--ess: NaN must lie between 0 and 1"),
         (&["--temperature", "0"], "--temperature: 0 must be finite and greater than 0"),
         (&["--sampler", "awrs"], "--sampler: awrs rejects by a constraint"),
+        (&["--awrs-accepts", "3"], "--awrs-accepts: only the sampler awrs has it"),
+        (&["--sampler", "awrs", "--regex", "a", "--awrs-rejects", "1"], "--awrs-rejects: must be at least 2"),
+        (
+            &["--sampler", "awrs", "--regex", "a", "--awrs-estimator", "best"],
+            "--awrs-estimator: estimator `best`",
+        ),
         (&["--resampling", "best"], "--resampling: "),
         (&["--critic-prompt", ""], "--critic-prompt: is empty"),
         (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),

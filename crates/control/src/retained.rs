@@ -2,6 +2,8 @@
 
 use lockstep_sample::TokenId;
 
+use crate::units::UnitEnds;
+
 /// A finished sequence that a [conditional run](crate::Smc::conditional) keeps in its population,
 /// with the sampler's log-weight increments of its steps if they are known.
 ///
@@ -13,6 +15,8 @@ use lockstep_sample::TokenId;
 pub struct Retained {
     tokens: Vec<TokenId>,
     increments: Option<Vec<f64>>,
+    /// How the tokens group, if they were drawn in units.
+    ends: UnitEnds,
     /// The `max_tokens` of the run that drew it, if it ended there: its end was not drawn.
     limit: Option<usize>,
 }
@@ -21,7 +25,7 @@ impl Retained {
     /// The path of `tokens`, which end in [`TokenId::EOS`], without increments.
     #[must_use]
     pub fn new(tokens: Vec<TokenId>) -> Self {
-        Self { tokens, increments: None, limit: None }
+        Self { tokens, increments: None, ends: UnitEnds::none(), limit: None }
     }
 
     /// The same path, drawn with these `increments`: the log-weight (nats) that the sampler gave
@@ -35,6 +39,16 @@ impl Retained {
     #[must_use]
     pub(crate) fn with_limit(self, limit: Option<usize>) -> Self {
         Self { limit, ..self }
+    }
+
+    /// Notes how the tokens group into the units that were drawn.
+    #[must_use]
+    pub(crate) fn with_units(self, ends: UnitEnds) -> Self {
+        Self { ends, ..self }
+    }
+
+    pub(crate) fn ends(&self) -> &UnitEnds {
+        &self.ends
     }
 
     /// The tokens, the end included.

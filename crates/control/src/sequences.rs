@@ -14,6 +14,7 @@ use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId, math};
 
 use crate::resampling::Cumulative;
 use crate::retained::Retained;
+use crate::units::{Nested, UnitEnds};
 use crate::weights;
 
 /// N token sequences with log-weights (nats). A finished sequence ends in [`TokenId::EOS`], which
@@ -22,6 +23,8 @@ use crate::weights;
 pub struct Sequences {
     contexts: Vec<Vec<TokenId>>,
     log_weights: Vec<f64>,
+    /// How each context groups into units; empty if none does.
+    ends: Vec<UnitEnds>,
     seed: Option<u64>,
     n_resamples: usize,
     n_failed: usize,
@@ -79,7 +82,23 @@ impl Sequences {
         if let Some(index) = log_weights.iter().position(|w| w.is_nan() || *w == f64::INFINITY) {
             return Err(SequencesError::Weight { index });
         }
-        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0, origin: None })
+        Ok(Self {
+            contexts,
+            log_weights,
+            ends: Vec::new(),
+            seed: None,
+            n_resamples: 0,
+            n_failed: 0,
+            origin: None,
+        })
+    }
+
+    /// Notes how each context groups into units.
+    pub(crate) fn with_units(mut self, ends: Vec<UnitEnds>) -> Self {
+        if ends.iter().any(|ends| ends.depth() > 0) {
+            self.ends = ends;
+        }
+        self
     }
 
     /// Notes the seed that the run used.
@@ -123,7 +142,8 @@ impl Sequences {
         if context.last() != Some(&TokenId::EOS) {
             return Err(refusal("it has not ended"));
         }
-        let path = Retained::new(context.to_vec());
+        let ends = self.ends.get(index).cloned().unwrap_or_default();
+        let path = Retained::new(context.to_vec()).with_units(ends);
         Ok(match &self.origin {
             None => path,
             Some(Origin { increments, max_tokens, .. }) => {
@@ -236,6 +256,23 @@ impl Sequences {
     #[must_use]
     pub fn posterior(&self) -> Vec<(Vec<TokenId>, f64)> {
         distribution(self.live().map(|(context, weight)| (context.to_vec(), weight)).collect())
+    }
+
+    /// Context `i` as it groups into units: tokens by themselves if the sampler drew no units.
+    ///
+    /// # Panics
+    /// If there is no particle `i`.
+    #[must_use]
+    pub fn nested(&self, i: usize) -> Vec<Nested> {
+        let context = &self.contexts[i];
+        self.ends.get(i).map_or_else(|| UnitEnds::none().nest(context), |ends| ends.nest(context))
+    }
+
+    /// As [`Self::posterior`], of nested contexts: equal tokens in different units are told apart.
+    #[must_use]
+    pub fn nested_posterior(&self) -> Vec<(Vec<Nested>, f64)> {
+        let live = self.log_weights.iter().enumerate().filter(|(_, weight)| **weight > f64::NEG_INFINITY);
+        distribution(live.map(|(i, weight)| (self.nested(i), *weight)).collect())
     }
 
     /// The distinct texts of live, finished particles with their probabilities among those, most

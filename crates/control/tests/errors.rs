@@ -153,24 +153,25 @@ fn smc_21_cancelling_one_run_wakes_it_and_leaves_the_other_unchanged() {
 #[test]
 fn smc_21_cancelled_at_any_moment() {
     let expected = solo(1, &options(6, 2));
-    for moment in 0..40 {
+    for moment in 0..16 {
         let (engine, _) = engine_with(&[]);
         let ready = Barrier::new(2);
         let (send, steps) = mpsc::channel();
+        let run = smc(llm(&engine, 0), Some(llm(&engine, 2))).start(&options(5, 1)).unwrap();
+        let canceller = run.canceller();
         thread::scope(|scope| {
-            let mut run = smc(llm(&engine, 0), Some(llm(&engine, 2))).start(&options(5, 1)).unwrap();
-            let canceller = run.canceller();
-            scope.spawn(|| {
+            let ready = &ready;
+            scope.spawn(move || {
                 ready.wait();
-                for step in &mut run {
+                for step in run {
                     assert!(step.as_ref().err().is_none_or(is_cancelled));
                     // Nobody listens once it is cancelled.
                     let _ = send.send(step.is_ok());
                 }
-                drop(send);
             });
-            let neighbour = scope.spawn(|| {
-                let run = smc(llm(&engine, 1), None).start(&options(6, 2)).unwrap();
+            let engine = &engine;
+            let neighbour = scope.spawn(move || {
+                let run = smc(llm(engine, 1), None).start(&options(6, 2)).unwrap();
                 ready.wait();
                 run.finish().unwrap()
             });

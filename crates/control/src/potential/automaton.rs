@@ -1,4 +1,4 @@
-//! A byte automaton read through a vocabulary: masks by state, and the cursor that walks it.
+//! A byte automaton read through a vocabulary, and its masks by state.
 //!
 //! With the 256 one-byte tokens this is the automaton itself; with a model's tokens it is its
 //! coerced form. A mask costs one walk of the vocabulary's trie and is kept for its state, and for
@@ -14,8 +14,9 @@ use lockstep_engine::vocab::{TokenTrie, Vocabulary};
 use lockstep_grammar::{Dfa, StateId};
 use lockstep_sample::{Bitset, TokenId};
 
-use super::walk::{States, allow_readable};
-use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want};
+use super::states::{Machine, MaskOf, States};
+use super::walk::{Kinds, allow_readable};
+use super::{Cursor, Row};
 use crate::cache::Cache;
 use crate::error::{ControlError, ErrorKind};
 
@@ -241,7 +242,7 @@ impl TokenAutomaton {
         let mut mask = Bitset::new(self.vocab.row_len());
         match &reading.live {
             None => {
-                let states = States { dfa: &reading.dfa, alike: &reading.alike };
+                let states = Kinds { dfa: &reading.dfa, alike: &reading.alike };
                 allow_readable(&states, self.vocab.trie(), state, &mut mask);
             }
             Some(live) => reading.walk(&self.vocab, state, |end, token| {
@@ -259,11 +260,38 @@ impl TokenAutomaton {
 
     /// A cursor of `n` empty sequences.
     pub(crate) fn open(self: &Arc<Self>, n: usize) -> Box<dyn Cursor> {
-        Box::new(AutomatonCursor {
-            automaton: Arc::clone(self),
-            rows: vec![State::Open(self.reading.dfa.start()); n],
-            nothing: Arc::new(Bitset::new(self.vocab.row_len())),
-        })
+        States::open(Arc::clone(self), self.reading.dfa.start(), n)
+    }
+}
+
+impl Machine for Arc<TokenAutomaton> {
+    type State = StateId;
+
+    const MASK: Option<MaskOf<Self>> = Some(|this, state| this.mask(*state));
+
+    fn vocab(&self) -> &Vocabulary {
+        &self.vocab
+    }
+
+    fn prefix(&self, _: &StateId) -> f64 {
+        0.0
+    }
+
+    fn complete(&self, state: &StateId) -> f64 {
+        if self.reading.dfa.is_final(*state) { 0.0 } else { f64::NEG_INFINITY }
+    }
+
+    fn step(&self, state: &StateId, token: TokenId) -> Option<StateId> {
+        TokenAutomaton::step(self, *state, token)
+    }
+
+    fn row(&self, state: &StateId) -> Row {
+        Row::bits(self.mask(*state))
+    }
+
+    fn tokens(&self, state: &StateId, tokens: &[TokenId]) -> Vec<f64> {
+        let weight = |token: &TokenId| if self.allows(*state, *token) { 0.0 } else { f64::NEG_INFINITY };
+        tokens.iter().map(weight).collect()
     }
 }
 
@@ -276,131 +304,6 @@ fn spread(live: &mut Bitset, mut newly: Vec<StateId>, sources: &mut [Vec<StateId
                 live.insert(source.0 as usize);
                 newly.push(source);
             }
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Open(StateId),
-    Closed,
-    Dead,
-}
-
-/// State ids in a column.
-#[derive(Clone, Debug)]
-struct AutomatonCursor {
-    automaton: Arc<TokenAutomaton>,
-    rows: Vec<State>,
-    nothing: Arc<Bitset>,
-}
-
-impl AutomatonCursor {
-    fn mask(&self, row: usize) -> Arc<Bitset> {
-        match self.rows[row] {
-            State::Open(state) => self.automaton.mask(state),
-            State::Closed | State::Dead => Arc::clone(&self.nothing),
-        }
-    }
-
-    fn answer(&self, row: usize, want: &Want, i: usize) -> RowResult<Answer> {
-        if let State::Closed = self.rows[row] {
-            return Err(super::closed());
-        }
-        Ok(match want {
-            Want::Row => Answer::Row(Row::bits(self.mask(row))),
-            Want::Hold => Answer::Held,
-            Want::Tokens(tokens) => Answer::Tokens(
-                tokens[i]
-                    .iter()
-                    .map(|token| match self.rows[row] {
-                        State::Open(state) if self.automaton.allows(state, *token) => 0.0,
-                        _ => f64::NEG_INFINITY,
-                    })
-                    .collect(),
-            ),
-            Want::Draw(draws) => Answer::Draw(Row::bits(self.mask(row)).draw(
-                self.automaton.vocab.eos_position(),
-                draws.masks.as_ref().map(|masks| &masks[i]),
-                draws.method,
-                &draws.keys[i],
-            )),
-        })
-    }
-}
-
-impl Cursor for AutomatonCursor {
-    fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
-        Ticket::ready(rows.iter().enumerate().map(|(i, row)| self.answer(*row, &want, i)).collect())
-    }
-
-    fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
-        Some(rows.iter().map(|row| self.mask(*row)).collect())
-    }
-
-    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
-        let mut statuses = Vec::with_capacity(rows.len());
-        for (&row, span) in rows.iter().zip(spans) {
-            let mut status = Status::Live;
-            for token in *span {
-                self.rows[row] = match self.rows[row] {
-                    State::Closed => {
-                        status = Status::Failed(super::closed());
-                        State::Closed
-                    }
-                    State::Dead => State::Dead,
-                    State::Open(state) if token.is_eos() => {
-                        if self.automaton.reading.dfa.is_final(state) {
-                            State::Closed
-                        } else {
-                            State::Dead
-                        }
-                    }
-                    State::Open(state) => self.automaton.step(state, *token).map_or(State::Dead, State::Open),
-                };
-            }
-            if matches!(self.rows[row], State::Dead) {
-                status = Status::Dead;
-            }
-            statuses.push(status);
-        }
-        statuses
-    }
-
-    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let score = |row: &usize| match self.rows[*row] {
-            State::Open(_) | State::Closed => Ok(0.0),
-            State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(score).collect()
-    }
-
-    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let complete = |row: &usize| match self.rows[*row] {
-            State::Open(state) if self.automaton.reading.dfa.is_final(state) => Ok(0.0),
-            State::Closed => Err(super::closed()),
-            State::Open(_) | State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(complete).collect()
-    }
-
-    fn select(&mut self, ancestors: &[usize]) {
-        self.rows = ancestors.iter().map(|ancestor| self.rows[*ancestor]).collect();
-    }
-
-    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
-        let mut copy = self.clone();
-        copy.select(rows);
-        Box::new(copy)
-    }
-
-    fn release(&mut self, rows: &[usize]) {
-        for row in rows {
-            self.rows[*row] = State::Dead;
         }
     }
 }

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use lockstep_engine::row::LogitRow;
 use lockstep_sample::{Bitset, DrawKey, DrawMethod, Drawn, TokenId, Weights, draw, log_total};
 
+use super::RowResult;
+use crate::error::{ControlError, ErrorKind};
+
 /// A row of log-weights (nats) over a vocabulary's positions. Absent entries are `-inf`.
 #[derive(Clone, Debug)]
 pub struct Row(Form);
@@ -74,6 +77,33 @@ impl Row {
                 }
             }
         }
+    }
+
+    /// One past the last position that may be live.
+    pub(crate) fn reach(&self) -> usize {
+        match &self.0 {
+            Form::Logits(row) => row.vocab().row_len(),
+            Form::Dense(weights) => weights.len(),
+            Form::Sparse(positions, _) => positions.last().map_or(0, |last| *last as usize + 1),
+            Form::Bits(allowed) => allowed.iter().last().map_or(0, |last| last + 1),
+        }
+    }
+
+    /// Whether it is a row over `row_len` positions.
+    ///
+    /// # Errors
+    /// If it is dense and of another length, or lists a position that there is not.
+    pub(crate) fn check_len(&self, row_len: usize) -> RowResult<()> {
+        let (fits, has) = match &self.0 {
+            Form::Logits(row) => (row.vocab().row_len() == row_len, row.vocab().row_len()),
+            Form::Dense(weights) => (weights.len() == row_len, weights.len()),
+            Form::Sparse(..) | Form::Bits(_) => (self.reach() <= row_len, self.reach()),
+        };
+        if fits {
+            return Ok(());
+        }
+        let message = format!("a row of next-token weights has {has} positions, its vocabulary {row_len}");
+        Err(ControlError::new(ErrorKind::Contract, message))
     }
 
     /// The entrywise product of two rows of one vocabulary: log-weights add, `-inf` wins.

@@ -35,8 +35,8 @@ impl Line {
 
     /// A line from `state`: of the bytes that lead where most bytes lead, as far as all of them go
     /// on together.
-    fn from(states: &States<'_>, state: StateId) -> Self {
-        let States { dfa, alike } = states;
+    fn from(states: &Kinds<'_>, state: StateId) -> Self {
+        let Kinds { dfa, alike } = states;
         let kind = |state: StateId| alike[state.0 as usize];
         let targets: [Option<u32>; 128] = std::array::from_fn(|byte| dfa.next(state, byte as u8).map(kind));
         let Some(target) = majority(&targets) else { return Self::NONE };
@@ -81,13 +81,13 @@ impl Line {
 }
 
 /// An automaton, and which of its states no text as long as a token tells apart.
-pub(super) struct States<'a> {
+pub(super) struct Kinds<'a> {
     pub(super) dfa: &'a Dfa,
     /// Equal numbers for states that are alike.
     pub(super) alike: &'a [u32],
 }
 
-impl States<'_> {
+impl Kinds<'_> {
     /// A state that those after each of `bytes` are alike to.
     fn after_all(&self, state: StateId, bytes: u128) -> Option<StateId> {
         let target = self.dfa.next(state, bytes.trailing_zeros() as u8)?;
@@ -158,7 +158,7 @@ impl States<'_> {
 
 /// The lines of one walk by state.
 struct Lines<'a> {
-    states: &'a States<'a>,
+    states: &'a Kinds<'a>,
     known: Vec<(StateId, Line)>,
 }
 
@@ -201,7 +201,7 @@ struct Open {
 }
 
 /// Adds the tokens of `trie` that can be read from `state` to `allowed`, which is empty.
-pub(super) fn allow_readable(states: &States<'_>, trie: &TokenTrie, state: StateId, allowed: &mut Bitset) {
+pub(super) fn allow_readable(states: &Kinds<'_>, trie: &TokenTrie, state: StateId, allowed: &mut Bitset) {
     let siblings = trie.siblings();
     let (nodes, bytes, ids) = (siblings.nodes(), siblings.bytes(), trie.ids());
     let mut lines = Lines { states, known: Vec::new() };
@@ -259,7 +259,7 @@ mod tests {
     fn agrees(pattern: &str, vocab: &Vocabulary) -> bool {
         let dfa = Dfa::from_regex(pattern, &RegexOptions::default()).unwrap();
         let alike = dfa.alike(vocab.trie().longest(), |_| true);
-        let states = States { dfa: &dfa, alike: &alike };
+        let states = Kinds { dfa: &dfa, alike: &alike };
         (0..dfa.state_count() as u32).map(StateId).all(|state| {
             let mut allowed = Bitset::new(vocab.row_len());
             allow_readable(&states, vocab.trie(), state, &mut allowed);

@@ -6,13 +6,13 @@
 //! any weight: the joint density of path and run is `ψ · Ẑ/Z`, ψ that of a plain run, on the runs
 //! that have any.
 
-use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
 use super::options::SmcOptions;
 use crate::error::{ControlError, ErrorKind};
 use crate::resampling::Resampling;
 use crate::retained::Retained;
+use crate::sampler::TokenSampler;
 
 /// The path of slot 0, checked against the run that it is for.
 #[derive(Debug)]
@@ -25,13 +25,11 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The path of `retained` in a run with `options`, whose sampler's weights are fixed by context
-    /// and token, or not.
+    /// The path of `retained` in a run of `sampler` with `options`.
     pub(super) fn new(
         retained: &Retained,
         options: &SmcOptions,
-        vocab: &Vocabulary,
-        fixed_weights: bool,
+        sampler: &dyn TokenSampler,
     ) -> Result<Self, ControlError> {
         if options.resampling != Resampling::Multinomial {
             return Err(ControlError::argument(format!(
@@ -43,27 +41,21 @@ impl Path {
         let Some((&TokenId::EOS, body)) = tokens.split_last() else {
             return Err(refusal("does not end in EOS: give a finished sequence"));
         };
-        if let Some(token) = body.iter().find(|token| !vocab.is_member(**token)) {
+        if let Some(token) = body.iter().find(|token| !sampler.vocab().is_member(**token)) {
             return Err(refusal(format!("{token} is no token of the sampler's vocabulary")));
         }
-        if tokens.len() > options.max_tokens {
-            return Err(refusal(format!(
-                "is {} tokens long, its end included, but max_tokens is {}: raise it",
-                tokens.len(),
-                options.max_tokens
-            )));
-        }
-        let steps = match &options.terminate_when {
-            None => tokens.len(),
-            Some(ends) => match (1..=body.len()).find(|n| ends(&body[..*n])) {
-                None => tokens.len(),
-                // The end comes in the same step as the last token.
-                Some(n) if n == body.len() => n,
-                Some(n) => return Err(refusal(format!("terminate_when ends it after {n} tokens"))),
-            },
+        let ends = match sampler.unit_depth() {
+            0 => draws_of_tokens(&tokens, options)?,
+            1 => draws_of_units(retained, options)?,
+            _ => {
+                return Err(refusal(
+                    "units of units cannot be retained: condition a sampler of tokens or of units",
+                ));
+            }
         };
-        let path = Self { ends: (1..=steps).collect(), tokens, increments: None };
-        if fixed_weights {
+        let steps = ends.len();
+        let path = Self { ends, tokens, increments: None };
+        if sampler.has_fixed_weights() {
             return Ok(path);
         }
         let Some(increments) = retained.increments() else {
@@ -105,6 +97,62 @@ impl Path {
             "its weight is -inf after step {number}: its token there has no mass, or the target excludes it"
         ))
     }
+}
+
+/// How many tokens there are up to each draw of a path of tokens.
+fn draws_of_tokens(tokens: &[TokenId], options: &SmcOptions) -> Result<Vec<usize>, ControlError> {
+    if tokens.len() > options.max_tokens {
+        return Err(refusal(format!(
+            "is {} tokens long, its end included, but max_tokens is {}: raise it",
+            tokens.len(),
+            options.max_tokens
+        )));
+    }
+    let body = &tokens[..tokens.len() - 1];
+    let steps = match &options.terminate_when {
+        None => tokens.len(),
+        Some(ends) => match (1..=body.len()).find(|n| ends(&body[..*n])) {
+            None => tokens.len(),
+            // The end comes in the same step as the last token.
+            Some(n) if n == body.len() => n,
+            Some(n) => return Err(refusal(format!("terminate_when ends it after {n} tokens"))),
+        },
+    };
+    Ok((1..=steps).collect())
+}
+
+/// How many tokens there are up to each draw of a path of units. The end came with the last unit, or
+/// by itself: its increments tell.
+fn draws_of_units(retained: &Retained, options: &SmcOptions) -> Result<Vec<usize>, ControlError> {
+    let tokens = retained.tokens();
+    let body = &tokens[..tokens.len() - 1];
+    let units = retained.ends().of_tokens();
+    let steps = retained.increments().map_or(0, <[f64]>::len);
+    let fits = steps >= 1 && (steps == units.len() || steps == units.len() + 1);
+    if !fits || retained.ends().depth() > 1 || units.last().copied().unwrap_or(0) != body.len() {
+        return Err(refusal(
+            "has no units with increments, and this sampler draws units: take the path from the run that drew it",
+        ));
+    }
+    if steps > options.max_tokens {
+        return Err(refusal(format!(
+            "is {steps} units long, its end included, but max_tokens is {}: raise it",
+            options.max_tokens
+        )));
+    }
+    let mut draws = units.to_vec();
+    let ended = options.terminate_when.as_ref().and_then(|ends| units.iter().find(|n| ends(&body[..**n])));
+    match ended {
+        Some(n) if *n != body.len() || steps > units.len() => {
+            return Err(refusal(format!("terminate_when ends it after {n} tokens")));
+        }
+        Some(_) => {}
+        None => {
+            draws.truncate(steps - 1);
+            draws.push(tokens.len());
+        }
+    }
+    Ok(draws)
 }
 
 fn refusal(message: impl AsRef<str>) -> ControlError {

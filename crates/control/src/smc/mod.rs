@@ -128,8 +128,7 @@ impl Smc {
         chooser: Box<dyn Chooser>,
     ) -> Result<SmcRun, ControlError> {
         options.check()?;
-        let fixed_weights = self.sampler.has_fixed_weights();
-        let path = Path::new(retained, options, self.sampler.vocab(), fixed_weights)?;
+        let path = Path::new(retained, options, &*self.sampler)?;
         SmcRun::start(&*self.sampler, self.critic.as_deref(), Some(path), options, chooser)
     }
 

@@ -5,6 +5,7 @@
 
 use lockstep_sample::TokenId;
 
+use crate::units::{Unit, UnitEnds};
 use crate::weights;
 
 /// Particles in columns. Dead and finished ones keep their slots.
@@ -15,6 +16,10 @@ pub(super) struct Population {
     pub(super) done: Vec<bool>,
     pub(super) remaining: Vec<usize>,
     pub(super) contexts: Vec<Vec<TokenId>>,
+    /// How the contexts group, if the sampler draws units.
+    pub(super) ends: Vec<UnitEnds>,
+    /// The token that each sampler's row is to be moved by.
+    pub(super) drawn: Vec<Option<TokenId>>,
     /// For each particle, the sampler's log-weight of each step: what a conditional run needs to
     /// retain it.
     pub(super) increments: Vec<Vec<f64>>,
@@ -27,9 +32,10 @@ pub(super) struct Mark {
     twist: Vec<f64>,
     done: Vec<bool>,
     remaining: Vec<usize>,
-    /// The lengths of contexts and increments.
+    /// The lengths of contexts and increments, and the counts of units.
     tokens: Vec<usize>,
     steps: Vec<usize>,
+    units: Vec<Vec<usize>>,
 }
 
 impl Population {
@@ -40,6 +46,8 @@ impl Population {
             done: vec![false; n],
             remaining: vec![max_tokens; n],
             contexts: vec![Vec::new(); n],
+            ends: vec![UnitEnds::none(); n],
+            drawn: vec![None; n],
             increments: vec![Vec::new(); n],
         }
     }
@@ -60,6 +68,18 @@ impl Population {
     pub(super) fn reweight(&mut self, i: usize, increment: f64) -> Result<(), weights::InfiniteWeight> {
         self.base[i] = weights::add(self.base[i], increment)?;
         Ok(())
+    }
+
+    /// Appends what was drawn: a token, or a unit whose last token that is.
+    pub(super) fn append(&mut self, i: usize, token: TokenId, unit: Option<&Unit>) {
+        self.drawn[i] = Some(token);
+        if let Some(unit) = unit.filter(|unit| !(unit.is_empty() && token.is_eos())) {
+            self.ends[i].push(self.contexts[i].len(), unit);
+            self.contexts[i].extend(&unit.tokens);
+        }
+        if unit.is_none() || token.is_eos() {
+            self.contexts[i].push(token);
+        }
     }
 
     /// The sampler's log-weight of a step becomes part of the particle's weight.
@@ -87,6 +107,7 @@ impl Population {
             remaining: self.remaining.clone(),
             tokens: self.contexts.iter().map(Vec::len).collect(),
             steps: self.increments.iter().map(Vec::len).collect(),
+            units: self.ends.iter().map(UnitEnds::counts).collect(),
         }
     }
 
@@ -94,6 +115,7 @@ impl Population {
     pub(super) fn restore(&mut self, mark: Mark) {
         self.contexts.iter_mut().zip(mark.tokens).for_each(|(context, length)| context.truncate(length));
         self.increments.iter_mut().zip(mark.steps).for_each(|(column, length)| column.truncate(length));
+        self.ends.iter_mut().zip(mark.units).for_each(|(ends, counts)| ends.truncate(&counts));
         self.base = mark.base;
         self.twist = mark.twist;
         self.done = mark.done;
@@ -108,6 +130,7 @@ impl Population {
         self.done = ancestors.iter().map(|a| self.done[*a]).collect();
         self.remaining = ancestors.iter().map(|a| self.remaining[*a]).collect();
         self.contexts = ancestors.iter().map(|a| self.contexts[*a].clone()).collect();
+        self.ends = ancestors.iter().map(|a| self.ends[*a].clone()).collect();
         self.increments = ancestors.iter().map(|a| self.increments[*a].clone()).collect();
     }
 }

@@ -1,6 +1,6 @@
 //! The population loop.
 //!
-//! Every live particle takes one token a step. Per step the critic's weight is a provisional
+//! Every live particle takes one token, or one unit, a step. Per step the critic's weight is a provisional
 //! *twist*, replaced at the next step and turned into weight at the end (*settled*), so that
 //! between resamplings twists cancel and across one they give the critic's ratio.
 
@@ -95,7 +95,7 @@ impl SmcRun {
         let mut demands = Demands::default();
         sampler.demand(n, options.max_tokens, &mut demands)?;
         if let Some(critic) = critic {
-            critic.demand(n, options.max_tokens, &mut demands)?;
+            critic.demand(n, options.max_tokens.saturating_mul(sampler.max_unit_tokens()), &mut demands)?;
         }
         let run = Run::reserve(demands)?;
         let mut cursor = sampler.open(n, &run)?;
@@ -172,6 +172,7 @@ impl SmcRun {
             .with_seed(self.seed)
             .with_n_resamples(self.n_resamples)
             .with_n_failed(self.n_failed)
+            .with_units(self.population.ends.clone())
             .with_origin(Origin {
                 problem: self.problem,
                 max_tokens: self.max_tokens,
@@ -223,7 +224,7 @@ impl SmcRun {
         Ok(Step { number: self.step, live, tokens, ess, ancestors })
     }
 
-    /// Draws a token for each live particle, or ends it with EOS if it has one token left. The
+    /// Draws a token or unit for each live particle, or ends it with EOS if it has one left. The
     /// critic's rows for the coming twist ride in the same forward.
     fn take_tokens(&mut self, cursors: &mut Cursors, live: &[usize]) -> Result<Option<Ticket>, ControlError> {
         let (forced, drawn): (Vec<usize>, Vec<usize>) =
@@ -257,7 +258,9 @@ impl SmcRun {
                     logw = path.increment(self.step, logw);
                 }
                 self.population.weigh_step(i, logw)?;
-                self.population.contexts[i].extend(token);
+                if let Some(token) = token {
+                    self.population.append(i, token, sampler.unit(i));
+                }
                 if let Some(token) = token
                     && !token.is_eos()
                     && self.terminate_when.as_ref().is_some_and(|ends| ends(&self.population.contexts[i]))
@@ -297,7 +300,7 @@ impl SmcRun {
             let _ = ticket.wait();
         }
         let contexts = &self.population.contexts;
-        // One token, or a token and the EOS of `terminate_when`.
+        // A token or the tokens of a unit, perhaps with the EOS of `terminate_when`.
         let spans: Vec<&[TokenId]> = rows.iter().zip(read).map(|(i, read)| &contexts[*i][*read..]).collect();
         let scores = score_after(&mut *critic.cursor, rows, &spans);
         for (&i, score) in rows.iter().zip(scores) {
@@ -344,7 +347,7 @@ impl SmcRun {
         let (rows, tokens): (Vec<usize>, Vec<TokenId>) = rows
             .iter()
             .filter(|i| !self.population.done[**i])
-            .filter_map(|i| Some((*i, *self.population.contexts[*i].last()?)))
+            .filter_map(|i| Some((*i, self.population.drawn[*i]?)))
             .unzip();
         for (i, status) in rows.iter().zip(cursors.sampler.advance(&rows, &tokens)) {
             if let Status::Failed(error) = status {

@@ -44,7 +44,7 @@ fn fsa(pattern: &str, vocab: &Arc<Vocabulary>) -> Arc<dyn Potential> {
 fn check(potential: &dyn Potential, completion: usize) {
     let symbols = members(potential.vocab());
     assert_contract(potential, &words(&symbols, 2), Tolerance::WEIGHTED);
-    assert_sparse(potential, &words(&symbols, 2));
+    assert_sparse(potential, &words(&symbols, 1));
     assert_soundness(potential, &symbols, 2);
     assert_claims(potential, &symbols, 2, completion, Tolerance::WEIGHTED);
     for seed in 0..3 {

@@ -283,8 +283,11 @@ mod tests {
         if goes_on { Text::Part } else { Text::Not }
     }
 
-    /// Every node as (bytes to it, itself, tokens at it, tokens within).
-    fn spelled(trie: &TokenTrie) -> Vec<(Vec<u8>, SiblingNode, Vec<TokenId>, Vec<TokenId>)> {
+    /// A node as (bytes to it, itself, tokens at it, tokens within).
+    type Spelled = (Vec<u8>, SiblingNode, Vec<TokenId>, Vec<TokenId>);
+
+    /// Every node.
+    fn spelled(trie: &TokenTrie) -> Vec<Spelled> {
         let siblings = trie.siblings();
         let (mut seen, mut open) = (Vec::new(), vec![(0, Vec::new())]);
         while let Some((at, text)) = open.pop() {
