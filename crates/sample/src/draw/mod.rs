@@ -13,6 +13,7 @@
 mod cumulative;
 mod gumbel;
 mod row;
+mod whole;
 
 use std::fmt;
 use std::str::FromStr;

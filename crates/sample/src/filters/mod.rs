@@ -26,6 +26,8 @@ use crate::token::TokenId;
 pub(crate) use scan::Scan;
 pub(crate) use survivors::Survivors;
 
+use nucleus::Floor;
+
 /// What the filters of one row are to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
@@ -57,16 +59,19 @@ impl Filters<'_> {
     pub(crate) fn run(&self, logits: &[f32], scan: &Scan, out: &mut Survivors, scratch: &mut Scratch) {
         let params = self.params;
         let top_k = if params.top_k == 0 { usize::MAX } else { count(params.top_k) };
+        let floor = (params.min_p > 0.0).then(|| Floor {
+            logit: below(scan.max, math::ln(params.min_p) / self.inverse),
+            keep: count(params.min_tokens_to_keep),
+        });
         if params.top_p < 1.0 {
-            nucleus::nucleus(logits, scan, params.top_p, self.inverse, out, &mut scratch.nucleus);
+            nucleus::nucleus(logits, scan, params.top_p, self.inverse, floor, out, &mut scratch.nucleus);
             if params.min_p > 0.0 {
                 self.min_p(scan, out);
             }
-        } else if params.min_p > 0.0 {
-            out.gather(logits, scan, below(scan.max, math::ln(params.min_p) / self.inverse));
-            let keep = count(params.min_tokens_to_keep);
-            if out.len() < keep {
-                out.gather_top(logits, scan, keep);
+        } else if let Some(floor) = floor {
+            out.gather(logits, scan, floor.logit);
+            if out.len() < floor.keep {
+                out.gather_top(logits, scan, floor.keep);
             }
             self.min_p(scan, out);
         } else if self.gate_is_open {
