@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::tokenize(&args),
         Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
         Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
+        Command::Bench(BenchCommand::Draw(args)) => bench::draw::draw(&args),
     };
     match outcome {
         Ok(code) => code,

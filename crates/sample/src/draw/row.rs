@@ -131,11 +131,7 @@ impl Fold {
     /// The outcome of a row without a mask. What such a row sums to is known, and its sum would only
     /// add rounding.
     pub(super) fn drawn(&self, normalizer: &Normalizer, row: &RowDraw<'_>, position: u32) -> Drawn {
-        Drawn {
-            token: self.token(position),
-            log_mass: 0.0,
-            logp: self.weight(normalizer, row, position),
-        }
+        Drawn { token: self.token(position), log_mass: 0.0, logp: self.weight(normalizer, row, position) }
     }
 }
 

@@ -110,7 +110,14 @@ fn guess(
     sample.ids.clear();
     sample.logits.clear();
     for piece in logits.chunks(PIECE).step_by(STRIDE) {
-        sample.logits.extend(piece.iter().copied().filter(|&l| l >= bound));
+        // Without branches, which would be mispredicted all over the sample.
+        let mut kept = [0.0; PIECE];
+        let mut n = 0;
+        for &l in piece {
+            kept[n % PIECE] = l;
+            n += usize::from(l >= bound);
+        }
+        sample.logits.extend_from_slice(&kept[..n]);
     }
     let (low, high) = range(&sample.logits);
     if sample.logits.is_empty() || low >= high {
