@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use crate::bitset::Bitset;
 use crate::draw::{RowDraw, Weights, draw, draw_row};
 use crate::eos::EosSet;
-use crate::filters::{Filters, Scan, Scratch, Survivors};
+use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
 use crate::logprobs::{self, LogprobMode, LogprobRequest, Logprobs};
 use crate::normalizer::{self, Normalizer, RowError};
@@ -34,8 +34,8 @@ use crate::token::TokenId;
 
 /// The ordinal of the draw of a row's token.
 pub(crate) const TOKEN_ORDINAL: u32 = 0;
-/// Survivors that are at least one id in this many are drawn from as a dense row.
-const DENSE_FROM: usize = 4;
+/// Survivors that are at least one id in this many are drawn from as a thinned row.
+const THINNED_FROM: usize = 4;
 /// The ordinal of the XTC gate.
 const GATE_ORDINAL: u32 = 1;
 
@@ -146,8 +146,8 @@ pub(crate) struct Workspace {
     scratch: Scratch,
     /// Of the survivors.
     log_weights: Vec<f64>,
-    /// The same by id, `-inf` elsewhere.
-    dense: Vec<f64>,
+    /// The row with `-inf` for what does not survive, where that is the quicker way.
+    thinned: Vec<f32>,
 }
 
 impl Workspace {
@@ -226,6 +226,8 @@ enum Source {
     Token,
     /// The whole row at the temperature.
     Row,
+    /// The workspace's thinned row at the temperature.
+    Thinned,
     /// The workspace's survivors, whose weights have this log-total.
     Survivors { log_total: f64 },
 }
@@ -238,7 +240,7 @@ impl Choice {
         workspace: &mut Workspace,
     ) -> Result<Self, RowError> {
         let params = row.params;
-        let Workspace { scan, survivors, scratch, log_weights, dense, .. } = workspace;
+        let Workspace { scan, survivors, scratch, log_weights, thinned, .. } = workspace;
         if params.is_greedy() {
             scan.read(logits)?;
             return Ok(Self { token: TokenId(scan.argmax(logits)), logp: 0.0, from: Source::Token });
@@ -251,7 +253,7 @@ impl Choice {
             special_ids: row.special_ids,
             inverse: if params.temperature_first { inverse } else { 1.0 },
         };
-        if filters.are_neutral() {
+        let whole = |logits: &[f32], from: Source| {
             let drawn = draw_row(&RowDraw {
                 logits,
                 temperature: params.temperature,
@@ -260,26 +262,38 @@ impl Choice {
                 method: params.draw_method,
                 key,
             })?;
-            return Ok(Self { token: drawn.token, logp: drawn.logp, from: Source::Row });
+            Ok(Self { token: drawn.token, logp: drawn.logp, from })
+        };
+        if filters.are_neutral() {
+            return whole(logits, Source::Row);
         }
         scan.read(logits)?;
-        filters.run(logits, scan, survivors, scratch);
-        survivors.weigh(inverse, f64::from(survivors.max()) * inverse, log_weights);
-        // Both forms draw alike; many entries are read faster where they stand.
-        let is_dense = survivors.len() >= logits.len() / DENSE_FROM;
-        let weights = if is_dense {
-            dense.clear();
-            dense.resize(logits.len(), f64::NEG_INFINITY);
-            for (&id, &w) in survivors.ids.iter().zip(log_weights.iter()) {
-                dense[id as usize] = w;
+        match filters.run(logits, scan, survivors, scratch) {
+            Outcome::AllBut if survivors.len() == 0 => whole(logits, Source::Row),
+            Outcome::AllBut => {
+                thinned.clear();
+                thinned.extend_from_slice(logits);
+                for &id in &survivors.ids {
+                    thinned[id as usize] = f32::NEG_INFINITY;
+                }
+                whole(thinned, Source::Thinned)
             }
-            Weights::dense(dense)
-        } else {
-            Weights::listed(&survivors.ids, log_weights)
-        };
-        let pick = draw(weights, params.draw_method, &key).expect("filters leave a live id");
-        let token = TokenId(if is_dense { pick.index as u32 } else { survivors.ids[pick.index] });
-        Ok(Self { token, logp: pick.logp, from: Source::Survivors { log_total: pick.log_total } })
+            Outcome::Listed if survivors.len() >= logits.len() / THINNED_FROM => {
+                thinned.clear();
+                thinned.resize(logits.len(), f32::NEG_INFINITY);
+                for (&id, &l) in survivors.ids.iter().zip(&survivors.logits) {
+                    thinned[id as usize] = l;
+                }
+                whole(thinned, Source::Thinned)
+            }
+            Outcome::Listed => {
+                survivors.weigh(inverse, f64::from(survivors.max()) * inverse, log_weights);
+                let weights = Weights::listed(&survivors.ids, log_weights);
+                let pick = draw(weights, params.draw_method, &key).expect("filters leave a live id");
+                let from = Source::Survivors { log_total: pick.log_total };
+                Ok(Self { token: TokenId(survivors.ids[pick.index]), logp: pick.logp, from })
+            }
+        }
     }
 
     /// The log-probabilities asked for; the workspace is as [`Choice::of`] left it.
@@ -290,13 +304,16 @@ impl Choice {
         request: LogprobRequest,
         workspace: &mut Workspace,
     ) -> Result<Logprobs, RowError> {
-        let Workspace { scan, survivors, log_weights, .. } = workspace;
+        let Workspace { scan, survivors, log_weights, thinned, .. } = workspace;
         let (token, top) = (self.token, request.top);
         match (request.mode, self.from) {
             (LogprobMode::Raw, _) => logprobs::of_row(row.real(), 1.0, token, top, scan, survivors),
             (LogprobMode::Processed, _) => logprobs::of_row(logits, 1.0, token, top, scan, survivors),
             (LogprobMode::Final, Source::Row) => {
                 logprobs::of_row(logits, row.params.temperature, token, top, scan, survivors)
+            }
+            (LogprobMode::Final, Source::Thinned) => {
+                logprobs::of_row(thinned, row.params.temperature, token, top, scan, survivors)
             }
             (LogprobMode::Final, from) => {
                 let mut ranked = vec![(token, self.logp)];

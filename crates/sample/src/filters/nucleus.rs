@@ -10,9 +10,9 @@
 //! row. A bucket is summed in id order and buckets in descending order: the order is a function of
 //! the row and its settings.
 
-use super::below;
 use super::scan::Scan;
 use super::survivors::{Survivors, rank_key};
+use super::{Floor, below};
 use crate::blocks::{BLOCK, RunSum};
 use crate::math;
 use crate::normalizer::mass_sum;
@@ -38,14 +38,6 @@ pub(super) struct Scratch {
     members: Vec<u32>,
 }
 
-/// A floor below which the caller has no use for ids, except that it wants some number of the highest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Floor {
-    /// A finite logit.
-    pub(super) logit: f32,
-    pub(super) keep: usize,
-}
-
 /// Makes `out` the nucleus of `logits` at `top_p < 1`, but for ids that `floor` has no use for.
 pub(super) fn nucleus(
     logits: &[f32],
@@ -61,10 +53,7 @@ pub(super) fn nucleus(
     let bound = bound(scan.max, top_p, inverse, total / logits.len() as f64);
     match floor {
         Some(floor) if floor.logit > bound => {
-            out.gather(logits, scan, floor.logit);
-            if out.len() < floor.keep {
-                out.gather_top(logits, scan, floor.keep);
-            }
+            out.gather_reaching(logits, scan, floor);
             out.masses(inverse, shift, &mut scratch.masses);
         }
         _ => {

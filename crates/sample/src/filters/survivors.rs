@@ -3,6 +3,7 @@
 //! Ranks are taken from the logits themselves. Log-probabilities are those less one number a row, so
 //! the order is theirs, but without the ties that rounding would make.
 
+use super::Floor;
 use super::scan::{BLOCK, Scan};
 use crate::math::mass_lane;
 use crate::simd::{self, Kernel};
@@ -34,6 +35,14 @@ impl Survivors {
         self.ids.clear();
         self.logits.clear();
         simd::run(Gather { logits, scan, bound, out: self });
+    }
+
+    /// Makes this all ids of `logits` that reach `floor`, and at least the highest that it wants.
+    pub(super) fn gather_reaching(&mut self, logits: &[f32], scan: &Scan, floor: Floor) {
+        self.gather(logits, scan, floor.logit);
+        if self.len() < floor.keep {
+            self.gather_top(logits, scan, floor.keep);
+        }
     }
 
     /// Makes this the first `k` live ids of `logits` in ranked order.
