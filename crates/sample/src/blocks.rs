@@ -8,6 +8,7 @@
 use crate::draw::Weights;
 use crate::math::{ln_lane, mass_lane};
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// Positions a block.
 pub(crate) const BLOCK: usize = 1024;
@@ -113,6 +114,7 @@ fn max(log_weights: &[f64]) -> f64 {
 /// Writes the mass `exp(w − shift)` of every entry.
 #[inline(always)]
 pub(crate) fn masses(log_weights: &[f64], shift: f64, out: &mut [f64]) {
+    visits::exponentials(log_weights.len());
     for (out, &w) in out.iter_mut().zip(log_weights) {
         *out = mass_lane(w - shift);
     }
@@ -169,6 +171,8 @@ pub(crate) fn block_sum(positions: Positions<'_>, terms: &[f64]) -> f64 {
 /// Writes the mass `exp(l · inverse − shift)` of every logit.
 #[inline(always)]
 pub(crate) fn logit_masses(logits: &[f32], inverse: f64, shift: f64, out: &mut [f64]) {
+    visits::looks(logits.len());
+    visits::exponentials(logits.len());
     for (out, &l) in out.iter_mut().zip(logits) {
         *out = mass_lane(f64::from(l) * inverse - shift);
     }

@@ -16,6 +16,7 @@
 //! Invariant: a row's result is a function of the row alone, equal bit for bit in any batch and at any
 //! thread count.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use rayon::prelude::*;
@@ -26,11 +27,12 @@ use crate::eos::EosSet;
 use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
 use crate::logprobs::{self, LogprobMode, LogprobRequest, Logprobs};
-use crate::normalizer::{self, Normalizer, RowError};
+use crate::normalizer::{self, RowError};
 use crate::params::SamplingParams;
 use crate::penalties;
 use crate::rng::DrawKey;
 use crate::token::TokenId;
+use crate::visits;
 
 /// The ordinal of the draw of a row's token.
 pub(crate) const TOKEN_ORDINAL: u32 = 0;
@@ -128,6 +130,7 @@ pub fn sample_row(row: &ChainRow<'_>) -> Result<Sampled, RowError> {
         }
         normalizer::finite_max(row.real())?;
         let mut logits = std::mem::take(&mut workspace.logits);
+        visits::looks(row.vocab_size);
         logits.clear();
         logits.extend_from_slice(row.real());
         penalties::apply(row.params, row.history, &mut logits);
@@ -179,21 +182,19 @@ pub(crate) fn mask(row: &ChainRow<'_>, logits: &mut [f32]) -> Result<f64, RowErr
     if !row.is_masked() {
         return Ok(0.0);
     }
-    let all = Normalizer::of(logits, 1.0)?;
-    if let Some(mask) = row.mask {
-        let words = mask.words().iter().copied().chain(std::iter::repeat(0));
-        for (chunk, word) in logits.chunks_mut(64).zip(words) {
-            for (bit, l) in chunk.iter_mut().enumerate() {
-                *l = if word & (1 << bit) == 0 { f32::NEG_INFINITY } else { *l };
+    let allowed = match (row.mask, row.banned) {
+        (Some(mask), []) => Cow::Borrowed(mask),
+        (mask, banned) => {
+            let mut allowed = mask.cloned().unwrap_or_else(|| Bitset::full(logits.len()));
+            for id in banned {
+                if id.index() < allowed.len() {
+                    allowed.remove(id.index());
+                }
             }
+            Cow::Owned(allowed)
         }
-    }
-    for id in row.banned {
-        if let Some(l) = logits.get_mut(id.index()) {
-            *l = f32::NEG_INFINITY;
-        }
-    }
-    Ok(Normalizer::of(logits, 1.0)?.log_z() - all.log_z())
+    };
+    normalizer::mask(logits, &allowed)
 }
 
 /// Stages 3 on, for logits that are `row`'s after stage 2.
@@ -271,6 +272,7 @@ impl Choice {
         match filters.run(logits, scan, survivors, scratch) {
             Outcome::AllBut if survivors.len() == 0 => whole(logits, Source::Row),
             Outcome::AllBut => {
+                visits::looks(logits.len());
                 thinned.clear();
                 thinned.extend_from_slice(logits);
                 for &id in &survivors.ids {

@@ -34,6 +34,7 @@ mod sampler;
 mod settings;
 mod simd;
 mod token;
+mod visits;
 
 pub use bitset::Bitset;
 pub use chain::{ChainRow, Sampled, sample_row, sample_rows};

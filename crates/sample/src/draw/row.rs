@@ -15,6 +15,7 @@ use crate::eos::EosSet;
 use crate::normalizer::{Normalizer, RowError};
 use crate::rng::DrawKey;
 use crate::token::TokenId;
+use crate::visits;
 
 /// A mask with fewer live ids than one in this many is drawn from as a list.
 const LIST_BELOW: usize = 4;
@@ -158,6 +159,7 @@ impl Source for Row<'_> {
         let logits = self.logits.get(first..).filter(|rest| !rest.is_empty())?;
         let logits = &logits[..logits.len().min(BLOCK)];
         *cursor = first + logits.len();
+        visits::looks(logits.len());
         let out = &mut scratch[..logits.len()];
         for (out, &l) in out.iter_mut().zip(logits) {
             *out = self.normalizer.logw(l);

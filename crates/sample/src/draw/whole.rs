@@ -133,8 +133,9 @@ impl Whole<'_> {
 
     /// The masses of the part from `start`, with the end-of-sequence set as one.
     fn terms(&self, start: usize) -> Vec<f64> {
-        let logits = &self.row.logits[start..];
-        let mut terms = vec![0.0; logits.len().min(PART)];
+        let rest = &self.row.logits[start..];
+        let logits = &rest[..rest.len().min(PART)];
+        let mut terms = vec![0.0; logits.len()];
         simd::run(Masses { logits, inverse: self.inverse, shift: self.shift, out: &mut terms });
         for &id in self.row.eos.ids() {
             if let Some(term) = (id as usize).checked_sub(start).and_then(|i| terms.get_mut(i)) {

@@ -16,6 +16,7 @@ use super::{Floor, below};
 use crate::blocks::{BLOCK, RunSum};
 use crate::math;
 use crate::normalizer::mass_sum;
+use crate::visits;
 
 const BUCKETS: usize = 1024;
 /// So many are ranked at once.
@@ -99,6 +100,7 @@ fn guess(
     sample.ids.clear();
     sample.logits.clear();
     for piece in logits.chunks(PIECE).step_by(STRIDE) {
+        visits::looks(piece.len());
         // Without branches, which would be mispredicted all over the sample.
         let mut kept = [0.0; PIECE];
         let mut n = 0;

@@ -7,6 +7,7 @@ use super::Floor;
 use super::scan::{BLOCK, Scan};
 use crate::math::mass_lane;
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// The ids left of a row, ascending, with their logits.
 #[derive(Debug, Default)]
@@ -130,6 +131,7 @@ impl Kernel for Gather<'_> {
             if max < bound {
                 continue;
             }
+            visits::looks(block.len());
             let mut rest = reaching(block, bound);
             let mut n = 0;
             while rest != 0 {
@@ -167,6 +169,7 @@ impl Kernel for Masses<'_> {
 
     #[inline(always)]
     fn run(self) {
+        visits::exponentials(self.0.len());
         for mass in self.0 {
             *mass = mass_lane(*mass);
         }
