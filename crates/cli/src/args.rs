@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -18,6 +19,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Draw weighted samples from a model under constraints and critics
     Run(RunArgs),
+    /// Continue one text or many, each with settings of its own
+    Generate(GenerateArgs),
     /// Show what a constraint accepts, and where it refuses a text; needs no model
     Explain(ExplainArgs),
     /// Show the tokens of a text
@@ -27,7 +30,7 @@ pub(crate) enum Command {
     Bench(BenchCommand),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArgs {
     /// Name of a known model, or path of a GGUF file
     #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
@@ -39,14 +42,14 @@ pub(crate) struct ModelArgs {
 }
 
 /// Draw weighted samples from a model under constraints and critics
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
     /// The text to continue; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) prompt: String,
+    #[arg(long, value_name = "TEXT", required_unless_present = "problems")]
+    pub(crate) prompt: Option<String>,
 
     /// Put the prompt to the model as a user's chat message
     #[arg(long)]
@@ -95,13 +98,200 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
+    /// Tells replicates of one seed apart
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) problem: u64,
+
     /// Print one JSON object instead of a table
-    #[arg(long)]
+    #[arg(long, conflicts_with = "problems")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) cohort: CohortArgs,
+}
+
+/// Many problems that step together.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Problems files")]
+pub(crate) struct CohortArgs {
+    /// Solve the problems of this file, a JSON object on each line with the other options as its
+    /// fields (`max_tokens` for --max-tokens); what is given here holds for lines that do not say.
+    /// `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) problems: Option<String>,
+
+    /// Write the results here, one JSON object a line [default: standard output]
+    #[arg(long, value_name = "FILE", requires = "problems")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Leave out the problems whose results are in --out already
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+
+    /// The most problems at once [default: what memory holds, up to 64]
+    #[arg(long, value_name = "N", requires = "problems")]
+    pub(crate) concurrent: Option<NonZero<usize>>,
+}
+
+/// Continue one text or many, each with settings of its own
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text to continue, shown as it is written; `-` reads it from standard input
+    #[arg(long, value_name = "TEXT", required_unless_present = "prompts")]
+    pub(crate) prompt: Option<String>,
+
+    /// Put the prompt to the model as a user's chat message
+    #[arg(long)]
+    pub(crate) chat: bool,
+
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+
+    /// Print one JSON object at the end instead of the text as it is written
+    #[arg(long, conflicts_with = "prompts")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) many: PromptsArgs,
+}
+
+/// How a text is continued.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SettingsArgs {
+    #[command(flatten)]
+    pub(crate) constraint: ConstraintArgs,
+
+    /// Divides the log-probabilities; 0 takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    pub(crate) temperature: f64,
+
+    /// Apply the temperature before the filters instead of after them
+    #[arg(long)]
+    pub(crate) temperature_first: bool,
+
+    /// Keep the likeliest tokens up to this mass; in (0, 1]
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) top_p: f64,
+
+    /// Keep so many of the likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) top_k: i64,
+
+    /// Keep tokens with at least this share of the largest probability
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) min_p: f64,
+
+    /// Tokens that --min-p leaves at least
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) min_tokens_to_keep: i64,
+
+    /// The probability that a step drops its likely tokens but the least likely of them (XTC)
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) xtc_probability: f64,
+
+    /// The probability that makes a token likely for XTC; in [0, 0.5]
+    #[arg(long, value_name = "P", default_value_t = 0.1)]
+    pub(crate) xtc_threshold: f64,
+
+    /// How tokens are drawn: gumbel_max, inverse_cdf or multinomial
+    #[arg(long, value_name = "METHOD", default_value = "gumbel_max")]
+    pub(crate) draw_method: String,
+
+    /// Add to the logits of token ids
+    #[arg(long, value_name = "ID=BIAS,…", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) logit_bias: Vec<String>,
+
+    /// Divide the logits of tokens that came before, if positive, or multiply them; 1 is off
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub(crate) repetition_penalty: f64,
+
+    /// Tokens back that it looks; 0 is all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) repetition_context_size: i64,
+
+    /// Subtract from the logits of tokens that came before, once; in [-2, 2]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub(crate) presence_penalty: f64,
+
+    /// Tokens back that it looks; 0 is all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) presence_context_size: i64,
+
+    /// Subtract from the logits of tokens that came before, once an occurrence; in [-2, 2]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub(crate) frequency_penalty: f64,
+
+    /// Tokens back that it looks; 0 is all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) frequency_context_size: i64,
+
+    /// Fixes all randomness [default: taken from the operating system, and told]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// The most tokens to draw, the end included
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) max_tokens: usize,
+
+    /// Tokens before which nothing stops
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) min_tokens: usize,
+
+    /// Go on past the model's end of sequence
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+
+    /// Stop where this text would come, or another one given in the same way
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+
+    /// Stop at these token ids
+    #[arg(long, value_name = "ID,…", value_delimiter = ',')]
+    pub(crate) stop_token_ids: Vec<u32>,
+
+    /// Keep the text that stopped it
+    #[arg(long)]
+    pub(crate) include_stop_str_in_output: bool,
+
+    /// Give the log-probability of each token, and of so many alternatives (in JSON)
+    #[arg(long, value_name = "N")]
+    pub(crate) logprobs: Option<usize>,
+
+    /// Of which distribution: raw, processed or final
+    #[arg(long, value_name = "MODE", default_value = "raw")]
+    pub(crate) logprobs_mode: String,
+}
+
+/// Many texts.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Prompts files")]
+pub(crate) struct PromptsArgs {
+    /// Continue the prompts of this file, a JSON object on each line with `prompt` (or `messages`) and
+    /// the sampling options as its fields (`top_p` for --top-p); what is given here holds for lines
+    /// that do not say. `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompts: Option<String>,
+
+    /// Write the results here, one JSON object a line, in the order of the prompts [default:
+    /// standard output]
+    #[arg(long, value_name = "FILE", requires = "prompts")]
+    pub(crate) out: Option<std::path::PathBuf>,
+
+    /// Keep the results that --out has already, and do the rest
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+
+    /// Texts that are written at once
+    #[arg(long, value_name = "N", default_value = "32")]
+    pub(crate) batch: NonZero<usize>,
 }
 
 /// A constraint on texts.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ConstraintArgs {
     /// The text must match this regular expression in full; given several times, all of them
     #[arg(long, value_name = "PATTERN")]
@@ -164,6 +354,10 @@ pub(crate) struct TokenizeArgs {
 pub(crate) enum BenchCommand {
     /// Time a step of plain decoding and of SMC, at several numbers of rows
     Step(BenchStepArgs),
+    /// Time a step of several problems at once, beside plain decoding and one after another
+    Smc(BenchSmcArgs),
+    /// Measure how good the ways of drawing are, whatever their time
+    Inference(BenchInferenceArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
     /// Time the draw pass, from logits to tokens; needs no model
@@ -282,6 +476,57 @@ pub(crate) struct BenchStepArgs {
     pub(crate) steps: usize,
 
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Time a step of several problems at once, beside plain decoding and one after another
+#[derive(Debug, Args)]
+pub(crate) struct BenchSmcArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Problems, at most 8
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) problems: usize,
+
+    /// Particles of each problem
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) particles: usize,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    pub(crate) rounds: usize,
+
+    /// Timed steps a round
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) steps: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure how good the ways of drawing are, whatever their time
+#[derive(Debug, Args)]
+pub(crate) struct BenchInferenceArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Runs of each way on the small models whose mass is known
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) small_runs: u64,
+
+    /// Runs of each way on the model; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) runs: u64,
+
+    /// Write the tables, the plot and the figures as JSON into this folder's inference.md,
+    /// inference.svg and inference.json
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) write: Option<PathBuf>,
+
+    /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -9,6 +9,8 @@ use lockstep::model::ModelError;
 /// An error for the person at the terminal.
 #[derive(Debug)]
 pub(crate) struct CliError {
+    /// What to change, if the request is at fault.
+    flag: Option<String>,
     message: String,
     usage: bool,
 }
@@ -16,12 +18,20 @@ pub(crate) struct CliError {
 impl CliError {
     /// The request is impossible as it stands; `flag` is what to change.
     pub(crate) fn usage(flag: &str, message: impl fmt::Display) -> Self {
-        Self { message: format!("{flag}: {message}"), usage: true }
+        Self { flag: Some(flag.to_owned()), message: message.to_string(), usage: true }
     }
 
     /// The request was fine and something failed.
     pub(crate) fn failed(error: impl fmt::Display) -> Self {
-        Self { message: error.to_string(), usage: false }
+        Self { flag: None, message: error.to_string(), usage: false }
+    }
+
+    /// The message for the author of a problems file: flags under the names of their fields.
+    pub(crate) fn in_file(&self) -> String {
+        match &self.flag {
+            Some(flag) => format!("{}: {}", flag.trim_start_matches("--").replace('-', "_"), self.message),
+            None => self.message.clone(),
+        }
     }
 
     pub(crate) fn code(&self) -> u8 {
@@ -31,7 +41,10 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match &self.flag {
+            Some(flag) => write!(f, "{flag}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
     }
 }
 
@@ -68,6 +81,6 @@ impl From<ControlError> for CliError {
                 return Self::usage(flag, rest);
             }
         }
-        Self { message, usage: true }
+        Self { flag: None, message, usage: true }
     }
 }

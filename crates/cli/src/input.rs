@@ -15,3 +15,11 @@ pub(crate) fn text(flag: &str, text: &str) -> Result<String, CliError> {
         .map_err(|error| CliError::failed(format!("{flag}: standard input cannot be read: {error}")))?;
     Ok(read)
 }
+
+/// The text of the file at `path`, or all of standard input if it is `-`.
+pub(crate) fn file(flag: &str, path: &str) -> Result<String, CliError> {
+    if path == "-" {
+        return text(flag, path);
+    }
+    std::fs::read_to_string(path).map_err(|error| CliError::failed(format!("{flag}: {path}: {error}")))
+}

@@ -10,7 +10,11 @@ mod bench;
 mod constraint;
 mod error;
 mod explain;
+mod generate;
 mod input;
+mod interrupt;
+mod jsonl;
+mod progress;
 mod run;
 mod table;
 mod tokenize;
@@ -24,9 +28,12 @@ use args::{BenchCommand, Cli, Command};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Generate(args) => generate::generate(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Tokenize(args) => tokenize::tokenize(&args),
         Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
+        Command::Bench(BenchCommand::Smc(args)) => bench::smc::smc(&args),
+        Command::Bench(BenchCommand::Inference(args)) => bench::inference::inference(&args),
         Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
         Command::Bench(BenchCommand::Draw(args)) => bench::draw::draw(&args),
     };

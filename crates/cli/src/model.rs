@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use lockstep_engine::text::{ChatTemplate, TextError, Tokenizer};
-use lockstep_engine::{Engine, EngineConfig};
+use lockstep_engine::text::{ChatTemplate, Message, TextError, Tokenizer};
+use lockstep_engine::{Engine, EngineConfig, TokenId};
 use lockstep_native::gguf::{Gguf, GgufError, chat_template, tokenizer_spec};
 use lockstep_native::{LoadError, NativeModel, NativeOptions};
 
@@ -62,6 +62,33 @@ impl Loaded {
         self.template
             .as_ref()
             .ok_or_else(|| ModelError(format!("{}: the model has no chat template", self.name)))
+    }
+
+    /// The tokens of a plain prompt: it is text and nothing else, whatever it says.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot read it.
+    pub fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, ModelError> {
+        Ok(self.with_bos(self.tokenizer.encode(prompt, false)?))
+    }
+
+    /// The tokens of a chat, up to where the model is to speak.
+    ///
+    /// # Errors
+    /// If there is no chat template, or it refuses the messages.
+    pub fn chat_tokens(&self, messages: &[Message]) -> Result<Vec<TokenId>, ModelError> {
+        let text = self.chat_template()?.render(messages, true)?;
+        // A template writes special tokens by name.
+        Ok(self.with_bos(self.tokenizer.encode(&text, true)?))
+    }
+
+    /// The beginning of a sequence comes first if the model wants it, and once.
+    fn with_bos(&self, mut tokens: Vec<TokenId>) -> Vec<TokenId> {
+        let bos = self.tokenizer.bos().filter(|_| self.tokenizer.add_bos());
+        if let Some(bos) = bos.filter(|bos| tokens.first() != Some(bos)) {
+            tokens.insert(0, bos);
+        }
+        tokens
     }
 }
 
@@ -136,11 +163,11 @@ pub fn locate(model: &str) -> Result<PathBuf, ModelError> {
 pub fn load(model: &str, options: &LoadOptions) -> Result<Loaded, ModelError> {
     let gguf = Gguf::open(&locate(model)?)?;
     let tokenizer = Tokenizer::new(tokenizer_spec(&gguf)?)?;
-    let text_of = |id: Option<lockstep_engine::TokenId>| match id {
+    let text_of = |id: Option<TokenId>| match id {
         Some(id) => tokenizer.vocabulary().display(id).into_owned(),
         None => String::new(),
     };
-    let eos = tokenizer.vocabulary().eos().lowest().map(lockstep_engine::TokenId);
+    let eos = tokenizer.vocabulary().eos().lowest().map(TokenId);
     let template = match chat_template(&gguf)? {
         Some(source) => Some(ChatTemplate::new(source, &text_of(tokenizer.bos()), &text_of(eos))?),
         None => None,

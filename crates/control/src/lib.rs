@@ -2,6 +2,7 @@
 
 mod cache;
 pub mod chooser;
+mod constrained;
 mod error;
 mod estimator;
 pub mod potential;
@@ -14,6 +15,7 @@ pub mod testkit;
 pub mod weights;
 
 pub use chooser::{Chooser, Keyed};
+pub use constrained::constraint;
 pub use error::{ControlError, ErrorKind};
 pub use estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
 pub use potential::{BeamParams, ByteLlm, CanonicalTokenization, Harmony, ParticleState, Stateful};

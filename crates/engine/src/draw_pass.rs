@@ -1,25 +1,45 @@
-//! Answers the wishes of a step while its tiles of logits arrive: one pass for all rows.
+//! Answers whatever is asked of a step's logits while their tiles arrive: one pass for all rows.
 
 use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockstep_sample::{RowDraw, draw_row};
+use lockstep_sample::{ChainRow, Logprobs, RowDraw, TokenId, draw_row, sample_rows};
 use rayon::prelude::*;
 
 use crate::error::EngineError;
+use crate::generation::{Got, Held, Row};
 use crate::model::LogitsSink;
 use crate::row::{LogitRow, Reply, RowRequest, RowResult, Tile, Wish};
+use crate::vocab::Vocabulary;
 
 /// Bytes that one tile of logits may take.
 const TILE_BYTES: usize = 32 << 20;
 
-/// A row whose logits come out of the forward.
+/// Something asked of a row of a forward's logits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due<'a> {
-    /// Where its answers go.
-    pub(crate) row: usize,
-    pub(crate) request: &'a RowRequest,
+    /// Which of the forward's wanted rows.
+    pub(crate) at: usize,
+    pub(crate) ask: Ask<'a>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask<'a> {
+    /// A party's wishes.
+    Wishes(&'a RowRequest),
+    /// The next token of a generating row; held for it, if others must have a say.
+    Draw(&'a Row),
+    /// The log-probability of a token, and of the likeliest ones.
+    Score { vocab: &'a Vocabulary, token: TokenId, top: usize },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Wishes(Vec<RowResult>),
+    Row(Got),
 }
 
 /// The draw pass: its threads, and the buffers that tiles are written to.
@@ -46,13 +66,19 @@ impl DrawPass {
         self.time
     }
 
-    /// Takes a forward's logits, which belong to `due` in order, and writes `answers`.
-    pub(crate) fn sink<'a>(
-        &'a mut self,
-        due: &'a [Due<'a>],
-        answers: &'a mut [Option<Vec<RowResult>>],
-    ) -> Sink<'a> {
-        Sink { pass: self, due, answers }
+    /// Takes a forward's logits and answers `due`, which is ordered by row.
+    pub(crate) fn sink<'a>(&'a mut self, due: &'a [Due<'a>]) -> Sink<'a> {
+        Sink { pass: self, due, rows: 0, answers: Vec::with_capacity(due.len()) }
+    }
+
+    /// Draws for rows that hold logits of earlier forwards.
+    pub(crate) fn draw_held(&mut self, rows: &[(&Row, &Held)]) -> Vec<Got> {
+        let start = Instant::now();
+        let chain: Vec<ChainRow<'_>> =
+            rows.iter().map(|(row, held)| row.chain(held.tile.row(held.at))).collect();
+        let sampled = self.threads.install(|| sample_rows(&chain));
+        self.time += start.elapsed();
+        sampled.into_iter().map(Got::Sampled).collect()
     }
 
     /// A tile that nobody holds any more, or a new one. Further free ones are given back.
@@ -68,7 +94,15 @@ impl DrawPass {
 pub(crate) struct Sink<'a> {
     pass: &'a mut DrawPass,
     due: &'a [Due<'a>],
-    answers: &'a mut [Option<Vec<RowResult>>],
+    rows: usize,
+    answers: Vec<Answer>,
+}
+
+impl Sink<'_> {
+    /// The answers, in the order of what was due; fewer, if the forward ended early.
+    pub(crate) fn into_answers(self) -> Vec<Answer> {
+        self.answers
+    }
 }
 
 impl LogitsSink for Sink<'_> {
@@ -84,28 +118,70 @@ impl LogitsSink for Sink<'_> {
         fill(&mut buffer.data);
 
         let start = Instant::now();
-        let (due, later) = self.due.split_at(rows);
+        let first = self.rows;
+        self.rows += rows;
+        let (due, later) = self.due.split_at(self.due.partition_point(|due| due.at < self.rows));
         self.due = later;
-        let wishes: Vec<(usize, &Due<'_>, &Wish)> = due
-            .iter()
-            .enumerate()
-            .flat_map(|(at, due)| due.request.wishes.iter().map(move |wish| (at, due, wish)))
-            .collect();
-        let results: Vec<RowResult> = self.pass.threads.install(|| {
-            wishes.par_iter().map(|(at, due, wish)| answer(&tile, *at, due.request, wish)).collect()
-        });
-        for due in due {
-            self.answers[due.row] = Some(Vec::with_capacity(due.request.wishes.len()));
-        }
-        for ((_, due, _), result) in wishes.iter().zip(results) {
-            self.answers[due.row].get_or_insert_default().push(result);
-        }
+        let answers = answer_all(&self.pass.threads, &tile, first, due);
+        self.answers.extend(answers);
         self.pass.tiles.push(tile);
         self.pass.time += start.elapsed();
     }
 }
 
-fn answer(tile: &Arc<Tile>, at: usize, request: &RowRequest, wish: &Wish) -> RowResult {
+/// Answers everything that is due of a tile whose first row is the forward's row `first`.
+fn answer_all(threads: &rayon::ThreadPool, tile: &Arc<Tile>, first: usize, due: &[Due<'_>]) -> Vec<Answer> {
+    let mut answers: Vec<Option<Answer>> = due.iter().map(|_| None).collect();
+    // All rows of the sampler chain are one pass of their own, whatever else is asked is another.
+    let (mut chained, mut chain, mut other) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, due) in due.iter().enumerate() {
+        let at = due.at - first;
+        match due.ask {
+            Ask::Wishes(request) => other.push((place, at, Other::Wishes(request))),
+            Ask::Score { vocab, token, top } => other.push((place, at, Other::Score { vocab, token, top })),
+            Ask::Draw(row) if row.is_custom() || row.awaits_mask() => {
+                answers[place] = Some(Answer::Row(Got::Held(Held { tile: Arc::clone(tile), at })));
+            }
+            Ask::Draw(row) => {
+                chained.push(place);
+                chain.push(row.chain(tile.row(at)));
+            }
+        }
+    }
+    let (sampled, others) = threads.install(|| {
+        let others: Vec<Answer> = other.par_iter().map(|(_, at, ask)| ask.answer(tile, *at)).collect();
+        (sample_rows(&chain), others)
+    });
+    for (place, sampled) in chained.into_iter().zip(sampled) {
+        answers[place] = Some(Answer::Row(Got::Sampled(sampled)));
+    }
+    for ((place, ..), answer) in other.iter().zip(others) {
+        answers[*place] = Some(answer);
+    }
+    answers.into_iter().map(|answer| answer.expect("everything is asked of one of the two")).collect()
+}
+
+/// What is asked besides tokens of the sampler chain.
+#[derive(Clone, Copy)]
+enum Other<'a> {
+    Wishes(&'a RowRequest),
+    Score { vocab: &'a Vocabulary, token: TokenId, top: usize },
+}
+
+impl Other<'_> {
+    fn answer(&self, tile: &Arc<Tile>, at: usize) -> Answer {
+        match self {
+            Self::Wishes(request) => Answer::Wishes(
+                request.wishes.par_iter().map(|wish| answer_wish(tile, at, request, wish)).collect(),
+            ),
+            Self::Score { vocab, token, top } => {
+                Answer::Row(Got::Scored(Logprobs::of(&tile.row(at)[..vocab.len()], *token, *top)))
+            }
+        }
+    }
+}
+
+fn answer_wish(tile: &Arc<Tile>, at: usize, request: &RowRequest, wish: &Wish) -> RowResult {
     let row = || LogitRow::new(Arc::clone(tile), at, Arc::clone(&request.vocab), request.temperature);
     match wish {
         Wish::Draw { key, method, mask } => {

@@ -10,26 +10,26 @@
 //!
 //! Everything a party does reaches the scheduler through one queue, in order.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-
-use crossbeam_channel::Sender;
-
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, RowLimits};
 use crate::error::EngineError;
+use crate::generation::{self, Group, RowId, RowSpec, RowStream};
 use crate::kv::{KvBudget, Reservation};
 use crate::model::{Capabilities, Model, SeqId};
 use crate::party::{Blocked, Parties, PartyId};
 use crate::row::{RowRequest, Wish};
 use crate::scheduler::{Command, QueuedRow, Scheduler, Shared};
 use crate::stats::Stats;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, PoisonError, Sender, mpsc, thread};
 use crate::ticket::Ticket;
 
 /// A running engine. Clones are the same engine; it ends when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
+    limits: RowLimits,
+    /// The id of the next generating row. Locked while rows are submitted, so that they line up in
+    /// the order of their ids.
+    next_row: Arc<Mutex<u64>>,
     commands: Arc<Sender<Command>>,
 }
 
@@ -37,28 +37,32 @@ impl Engine {
     /// Moves `model` to a thread of its own and serves it.
     #[must_use]
     pub fn start(model: impl Model + 'static, config: EngineConfig) -> Self {
-        let (commands, queue) = crossbeam_channel::unbounded();
+        let (commands, queue) = mpsc::channel();
         let commands = Arc::new(commands);
-        // The table must not keep the queue open: the scheduler holds it, and ends with the queue.
+        // What the scheduler holds must not keep its queue open: it ends with the queue.
         let handle = Arc::downgrade(&commands);
-        let wake = move || {
-            if let Some(commands) = handle.upgrade() {
-                let _ = commands.send(Command::Poke);
+        let wake = {
+            let handle = handle.clone();
+            move || {
+                if let Some(commands) = handle.upgrade() {
+                    let _ = commands.send(Command::Poke);
+                }
             }
         };
         let shared = Arc::new(Shared {
             capabilities: model.capabilities().clone(),
-            parties: Arc::new(Parties::new(wake)),
-            stats: Mutex::default(),
-            kv: KvBudget::new(config.kv_bytes.unwrap_or(8 << 30)),
-            next_seq: AtomicU64::new(0),
+            parties: Arc::new(Parties::new(wake.clone())),
+            stats: Arc::default(),
+            kv: KvBudget::new(config.kv_bytes.unwrap_or(8 << 30), wake),
+            next_seq: Arc::new(AtomicU64::new(0)),
+            failed: Mutex::default(),
         });
-        let scheduler = Scheduler::new(Box::new(model), queue, Arc::clone(&shared), &config);
+        let scheduler = Scheduler::new(Box::new(model), queue, Arc::clone(&shared), handle, &config);
         thread::Builder::new()
             .name("lockstep-engine".into())
             .spawn(move || scheduler.run())
             .expect("the operating system can start a thread");
-        Self { shared, commands }
+        Self { shared, limits: config.limits, next_row: Arc::default(), commands }
     }
 
     /// What the model can do.
@@ -79,12 +83,91 @@ impl Engine {
         self.shared.kv.reserved()
     }
 
+    /// Bytes of KV memory that stored prompts take at the moment.
+    #[must_use]
+    pub fn stored_kv_bytes(&self) -> usize {
+        self.shared.kv.stored()
+    }
+
+    /// Lines rows up to generate, all of them or none. Never blocks; the streams come in the order
+    /// of the specs.
+    ///
+    /// # Errors
+    /// [`EngineError::Request`] naming the row and field, [`EngineError::Stopped`].
+    pub fn submit(&self, specs: Vec<RowSpec>) -> Result<Vec<RowStream>, EngineError> {
+        let groups = specs.into_iter().map(|spec| vec![spec]).collect();
+        self.submit_groups(groups)
+    }
+
+    /// Lines up rows that share one prompt, such as the choices of a request, to enter together: the
+    /// prompt is read once, and memory is set aside for all of them at once.
+    ///
+    /// # Errors
+    /// As for [`Self::submit`]; if the prompts or adapters differ.
+    pub fn submit_group(&self, specs: Vec<RowSpec>) -> Result<Vec<RowStream>, EngineError> {
+        if specs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.submit_groups(vec![specs])
+    }
+
+    fn submit_groups(&self, groups: Vec<Vec<RowSpec>>) -> Result<Vec<RowStream>, EngineError> {
+        let mut index = 0;
+        let handle = Arc::downgrade(&self.commands);
+        for group in &groups {
+            for spec in group {
+                let Shared { capabilities, kv, .. } = &*self.shared;
+                generation::check(spec, group, capabilities, &self.limits, kv.limit(), &handle)
+                    .map_err(|(field, message)| EngineError::Request { index, field, message })?;
+                index += 1;
+            }
+        }
+        if let Some(failure) = self.shared.failure() {
+            return Err(failure);
+        }
+        let seeds = groups.iter().flatten().map(|spec| match spec.seed {
+            Some(seed) => Ok(seed),
+            None => getrandom::u64().map_err(|error| EngineError::Seed(error.to_string())),
+        });
+        let mut seeds = seeds.collect::<Result<Vec<u64>, EngineError>>()?.into_iter();
+        let mut streams = Vec::with_capacity(index);
+        let mut next_row = self.next_row.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = |spec: RowSpec, seed| {
+            let id = RowId(*next_row);
+            *next_row += 1;
+            let (events, receiver) = mpsc::channel();
+            streams.push(RowStream::new(id, receiver, self.clone()));
+            generation::Slot::new(id, spec, seed, events)
+        };
+        let groups = groups
+            .into_iter()
+            .map(|specs| Group {
+                bytes: generation::worst_case(&specs, &self.shared.capabilities),
+                slots: specs.into_iter().zip(&mut seeds).map(|(spec, seed)| place(spec, seed)).collect(),
+                place: None,
+            })
+            .collect();
+        self.send(Command::Generate(groups));
+        drop(next_row);
+        Ok(streams)
+    }
+
+    /// Ends generating rows before the next forward, in line or at work. Ids that are done or
+    /// unknown are ignored.
+    pub fn cancel(&self, rows: &[RowId]) {
+        self.send(Command::Cancel(rows.to_vec()));
+    }
+
     /// Sets memory for `tokens` tokens of sequences aside, waiting its turn.
     ///
     /// # Errors
     /// [`EngineError::TooLarge`] if that never fits.
     pub fn reserve(&self, tokens: usize) -> Result<Reservation, EngineError> {
         let bytes = tokens.saturating_mul(self.shared.capabilities.kv_bytes_per_token);
+        let most = (self.shared.kv.limit() as f64 * self.limits.max_group_share()) as usize;
+        if bytes > most {
+            return Err(EngineError::TooLarge { needed: bytes, limit: most });
+        }
         let blocked = Blocked::here();
         let reservation = self.shared.kv.reserve(bytes);
         blocked.resume();

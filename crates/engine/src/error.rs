@@ -1,6 +1,6 @@
 //! What can go wrong in the engine.
 
-use lockstep_sample::RowError;
+use lockstep_sample::{RowError, SampleError};
 
 use crate::model::ModelError;
 
@@ -18,6 +18,23 @@ pub enum EngineError {
         /// What is wrong and what to do.
         message: String,
     },
+    /// A setting of an engine is unusable.
+    #[error("{field}: {message}")]
+    Config {
+        /// The setting.
+        field: &'static str,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// A sampler or processor that the row brought along failed.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// The operating system gave no seed.
+    #[error("no seed from the operating system: {0}")]
+    Seed(String),
+    /// The row's constraint failed.
+    #[error("constraint: {0}")]
+    Constraint(String),
     /// The row's logits are unusable.
     #[error(transparent)]
     Row(#[from] RowError),

@@ -74,8 +74,26 @@ pub struct Capabilities {
     pub max_sequences: usize,
     /// Whether a row's logits are bit-equal in any batch, chunking and thread count.
     pub batch_invariant: bool,
+    /// Whether a sequence can be cut to fewer tokens ([`Model::truncate`]).
+    pub truncates: bool,
     /// KV bytes a sequence of its own takes for each token.
     pub kv_bytes_per_token: usize,
+    /// Tokens that KV memory is given out for at once.
+    pub kv_page_tokens: usize,
+}
+
+impl Capabilities {
+    /// KV bytes that a sequence of `tokens` tokens takes.
+    #[must_use]
+    pub fn kv_bytes(&self, tokens: usize) -> usize {
+        tokens.next_multiple_of(self.kv_page_tokens.max(1)).saturating_mul(self.kv_bytes_per_token)
+    }
+
+    /// KV bytes of them that a fork keeps sharing once it grows: those of whole pages.
+    #[must_use]
+    pub fn shared_kv_bytes(&self, tokens: usize) -> usize {
+        (tokens - tokens % self.kv_page_tokens.max(1)).saturating_mul(self.kv_bytes_per_token)
+    }
 }
 
 /// A batched language model that keeps the state of its sequences.
@@ -99,7 +117,7 @@ pub trait Model: Send {
     /// Cuts `seq` to its first `len` tokens; longer than it is leaves it alone.
     ///
     /// # Errors
-    /// If `seq` is not held.
+    /// If `seq` is not held, or this model cannot ([`Capabilities::truncates`]).
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError>;
 
     /// Forgets `seq` and gives back what only it used. Unknown ids are ignored.

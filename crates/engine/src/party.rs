@@ -12,8 +12,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, ThreadId};
+
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, ThreadId, Weak, thread, thread_local};
 
 /// How often a party may be late before it is no longer waited for.
 const LATE_LIMIT: u8 = 2;

@@ -1,6 +1,8 @@
 //! A scripted model: logits are a given function of the token history.
 //!
-//! It is exact, so whole runs can be checked against enumeration, and it counts its forwards.
+//! It is exact, so whole runs can be checked against enumeration, and it notes what it was asked.
+//! Its state can be that of other architectures too: one that cannot be cut ([`ScriptedModel::recurrent`]),
+//! or one that forgets ([`ScriptedModel::sliding_window`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +20,7 @@ pub struct ScriptedModel {
     capabilities: Capabilities,
     script: Box<Script>,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
+    window: usize,
     log: Arc<ForwardLog>,
 }
 
@@ -25,8 +28,9 @@ pub struct ScriptedModel {
 #[derive(Debug, Default)]
 pub struct ForwardLog {
     forwards: AtomicU64,
-    rows: Mutex<Vec<usize>>,
+    tokens: Mutex<Vec<Vec<usize>>>,
     held: AtomicU64,
+    most_held_tokens: AtomicU64,
 }
 
 impl ForwardLog {
@@ -42,10 +46,23 @@ impl ForwardLog {
         self.held.load(Ordering::SeqCst)
     }
 
+    /// The most tokens that all sequences together held after any forward, shared ones counted
+    /// for each.
+    #[must_use]
+    pub fn most_held_tokens(&self) -> u64 {
+        self.most_held_tokens.load(Ordering::SeqCst)
+    }
+
     /// Rows of each forward so far.
     #[must_use]
     pub fn rows(&self) -> Vec<usize> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tokens().iter().map(Vec::len).collect()
+    }
+
+    /// Tokens of each row of each forward so far.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Vec<usize>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -60,10 +77,13 @@ impl ScriptedModel {
                 max_batch_tokens: 1 << 16,
                 max_sequences: usize::MAX,
                 batch_invariant: true,
+                truncates: true,
                 kv_bytes_per_token: 1,
+                kv_page_tokens: 1,
             },
             script: Box::new(script),
             sequences: BTreeMap::new(),
+            window: usize::MAX,
             log: Arc::default(),
         }
     }
@@ -73,6 +93,21 @@ impl ScriptedModel {
     pub fn max_batch_tokens(mut self, tokens: usize) -> Self {
         self.capabilities.max_batch_tokens = tokens;
         self
+    }
+
+    /// A state that cannot be cut, as of a recurrent network.
+    #[must_use]
+    pub fn recurrent(mut self) -> Self {
+        self.capabilities.truncates = false;
+        self
+    }
+
+    /// A state that keeps the last `tokens` tokens alone: the script sees no others, and what was
+    /// overwritten cannot be cut back to.
+    #[must_use]
+    pub fn sliding_window(mut self, tokens: usize) -> Self {
+        self.window = tokens;
+        self.recurrent()
     }
 
     /// The counters, to keep when the model moves to its engine.
@@ -114,6 +149,9 @@ impl Model for ScriptedModel {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
+        if !self.capabilities.truncates {
+            return Err(ModelError::new(ModelErrorKind::Unsupported, "its state cannot be cut"));
+        }
         self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))?.truncate(len);
         Ok(())
     }
@@ -134,12 +172,15 @@ impl Model for ScriptedModel {
             for (i, token) in item.tokens.iter().enumerate() {
                 tokens.push(*token);
                 if item.wanted == Wanted::All || (item.wanted == Wanted::Last && i + 1 == item.tokens.len()) {
-                    wanted.push((self.script)(tokens));
+                    wanted.push((self.script)(&tokens[tokens.len().saturating_sub(self.window)..]));
                 }
             }
         }
         self.log.forwards.fetch_add(1, Ordering::SeqCst);
-        self.log.rows.lock().unwrap_or_else(PoisonError::into_inner).push(batch.len());
+        let tokens = batch.iter().map(|item| item.tokens.len()).collect();
+        self.log.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(tokens);
+        let held: usize = self.sequences.values().map(Vec::len).sum();
+        self.log.most_held_tokens.fetch_max(held as u64, Ordering::SeqCst);
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let (tile, later) = rest.split_at(sink.tile_rows().min(rest.len()));

@@ -1,9 +1,8 @@
 //! Tickets: submitted rows that have not been answered yet.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
 use crate::party::{Blocked, Parties, PartyId};
 use crate::row::RowResult;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Rows on their way. Dropping it gives up the answers, not the rows.
 #[derive(Debug)]

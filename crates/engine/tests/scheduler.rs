@@ -25,7 +25,12 @@ fn script(history: &[TokenId]) -> Vec<f32> {
 
 /// Forwards wait for every party, so counts of forwards are exact.
 fn config() -> EngineConfig {
-    EngineConfig { straggler_wait: StragglerWait::Unlimited, kv_bytes: Some(1000), threads: NonZero::new(2) }
+    EngineConfig {
+        straggler_wait: StragglerWait::Unlimited,
+        kv_bytes: Some(1000),
+        threads: NonZero::new(2),
+        ..EngineConfig::default()
+    }
 }
 
 fn row(seq: &Sequence, tokens: &[u32], wish: Wish) -> RowRequest {

@@ -88,7 +88,9 @@ impl NativeModel {
             max_batch_tokens: MAX_BATCH_TOKENS,
             max_sequences: MAX_SEQUENCES,
             batch_invariant: true,
+            truncates: true,
             kv_bytes_per_token: hyper.kv_shape().page_bytes() / PAGE,
+            kv_page_tokens: PAGE,
         };
         Ok(Self {
             net,

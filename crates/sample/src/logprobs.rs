@@ -1,5 +1,6 @@
 //! Log-probabilities of a step, on request.
 
+use crate::chain;
 use crate::filters::{Scan, Survivors};
 use crate::normalizer::{Normalizer, RowError};
 use crate::token::TokenId;
@@ -33,6 +34,19 @@ pub struct Logprobs {
     /// The alternatives in ranked order: log-probability descending, then id ascending. Impossible
     /// ones, at `-inf`, fill up the number asked for.
     pub top: Vec<(TokenId, f64)>,
+}
+
+impl Logprobs {
+    /// Those of `token` and of the `top` likeliest ids under `softmax(logits)`.
+    ///
+    /// # Errors
+    /// [`RowError::NonFinite`] at a NaN or `+inf` logit, [`RowError::EmptySupport`] if all are `-inf`.
+    ///
+    /// # Panics
+    /// If `token` has no logit.
+    pub fn of(logits: &[f32], token: TokenId, top: usize) -> Result<Self, RowError> {
+        chain::with_workspace(|workspace| workspace.logprobs(logits, token, top))
+    }
 }
 
 /// The log-probabilities of `softmax(logits / temperature)`.

@@ -87,6 +87,12 @@ impl ParamsError {
     pub fn field(&self) -> &'static str {
         self.field
     }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 impl SamplingParams {

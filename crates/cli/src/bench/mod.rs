@@ -1,8 +1,11 @@
-//! `lockstep bench`: measurements of this machine, as ratios taken in one run.
+//! `lockstep bench`: measurements of this machine, as ratios taken in one run, and of inference.
 
 pub(crate) mod draw;
 mod figures;
+pub(crate) mod inference;
 pub(crate) mod mask;
 mod plain;
+mod select;
+pub(crate) mod smc;
 pub(crate) mod step;
 mod timed;

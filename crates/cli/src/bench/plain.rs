@@ -10,7 +10,7 @@ use lockstep::sample::{DrawKey, DrawMethod, ProblemKey};
 
 use crate::error::CliError;
 
-/// Independent rows under one prompt.
+/// Independent rows under a few prompts.
 pub(crate) struct Plain {
     party: Party,
     vocab: Arc<Vocabulary>,
@@ -21,16 +21,16 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Prefills `prompt` once and draws the first token of each of `rows` rows.
+    /// Prefills each of `prompts` once and draws the first token of each of its `rows` rows.
     pub(crate) fn start(
         model: &Loaded,
-        prompt: &[TokenId],
+        prompts: &[&[TokenId]],
         rows: usize,
         seed: u64,
     ) -> Result<Self, CliError> {
         let vocab = Arc::clone(model.tokenizer.vocabulary());
         let party = model.engine.party();
-        let root = party.open(None);
+        let roots: Vec<Sequence> = prompts.iter().map(|_| party.open(None)).collect();
         let mut this = Self {
             party,
             vocab,
@@ -39,9 +39,12 @@ impl Plain {
             problem: ProblemKey::new(seed, 0),
             step: 1,
         };
-        let wishes = (0..rows).map(|row| this.draw(row)).collect();
-        this.tokens = this.submit(vec![this.request(&root, prompt.to_vec(), wishes)])?;
-        this.rows = (0..rows).map(|_| root.fork()).collect();
+        let request = |(i, (root, prompt)): (usize, (&Sequence, &&[TokenId]))| {
+            let wishes = (i * rows..(i + 1) * rows).map(|row| this.draw(row)).collect();
+            this.request(root, prompt.to_vec(), wishes)
+        };
+        this.tokens = this.submit(roots.iter().zip(prompts).enumerate().map(request).collect())?;
+        this.rows = roots.iter().flat_map(|root| (0..rows).map(|_| root.fork())).collect();
         Ok(this)
     }
 

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::figures::{Figures, median};
 use super::plain::Plain;
-use super::timed::{Clock, Timed};
+use super::timed::{Clocks, Timed};
 use crate::args::BenchStepArgs;
 use crate::error::CliError;
 use crate::table::table;
@@ -25,7 +25,7 @@ use crate::table::table;
 const PROMPT: &str = "Once upon a time, in a small village by the sea,";
 
 /// Any text up to a character that a model does not write.
-const CONSTRAINT: &str = r"(?s).*\u{E000}";
+pub(super) const CONSTRAINT: &str = r"(?s).*\u{E000}";
 
 /// Steps before the timed ones. In them the rows, which begin alike, part.
 const WARM_UP: usize = 12;
@@ -114,9 +114,9 @@ fn measure(
     figures: &mut Figures,
 ) -> Result<(), CliError> {
     let prompt = model.tokenizer.encode(PROMPT, false)?;
-    let clock = Clock::default();
-    let mut plain = Plain::start(model, &prompt, rows, round)?;
-    let mut smc = constrained(model, &prompt, rows, steps, round, &clock)?;
+    let clocks = Clocks::default();
+    let mut plain = Plain::start(model, &[&prompt], rows, round)?;
+    let mut smc = constrained(model, &prompt, rows, steps, round, &clocks)?;
     next(&mut smc)?;
     for _ in 1..WARM_UP {
         plain.step()?;
@@ -127,7 +127,7 @@ fn measure(
     for i in 0..steps {
         // Who goes first changes, so that neither always finds the caches as the other left them.
         for turn in 0..2 {
-            let before = (model.engine.stats(), clock.total());
+            let before = (model.engine.stats(), clocks.calls.total());
             let start = Instant::now();
             if (i + turn) % 2 == 0 {
                 plain.step()?;
@@ -136,7 +136,7 @@ fn measure(
                 next(&mut smc)?;
                 let stats = model.engine.stats() - before.0;
                 served += stats.rows;
-                smc_parts.add(start.elapsed(), stats, clock.total() - before.1);
+                smc_parts.add(start.elapsed(), stats, clocks.calls.total() - before.1);
             }
         }
     }
@@ -158,12 +158,12 @@ fn constrained(
     rows: usize,
     steps: usize,
     seed: u64,
-    clock: &Clock,
+    clocks: &Clocks,
 ) -> Result<SmcRun, CliError> {
     let vocab = model.tokenizer.vocabulary();
     let llm = PromptedLlm::new(model.engine.clone(), Arc::clone(vocab), prompt)?;
     let regex = BoolFsa::from_regex(CONSTRAINT).map_err(CliError::failed)?;
-    let constraint = Timed::new(Coerced::new(Arc::new(regex), Arc::clone(vocab))?, clock.clone());
+    let constraint = Timed::new(Coerced::new(Arc::new(regex), Arc::clone(vocab))?, clocks.clone());
     let target = Product::new(Arc::new(llm), Arc::new(constraint))?;
     let options = SmcOptions {
         n_particles: rows,
@@ -174,7 +174,7 @@ fn constrained(
     Ok(Smc::new(Arc::new(Direct::new(Arc::new(target))), None)?.start(&options)?)
 }
 
-fn next(smc: &mut SmcRun) -> Result<(), CliError> {
+pub(super) fn next(smc: &mut SmcRun) -> Result<(), CliError> {
     match smc.next() {
         Some(step) => Ok(step.map(|_| ())?),
         None => Err(CliError::failed("every particle ended: the measured constraint should keep them alive")),

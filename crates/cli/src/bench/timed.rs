@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockstep::control::potential::{Claims, Cursor, RowResult, Run, Status, Ticket, Want};
+use lockstep::control::potential::{Claims, Cursor, Demands, RowResult, Run, Status, Ticket, Want};
 use lockstep::control::{ControlError, Potential};
 use lockstep::engine::TokenId;
 use lockstep::engine::vocab::Vocabulary;
@@ -28,15 +28,24 @@ impl Clock {
     }
 }
 
-/// A constraint (it answers at once) with a clock on every call of its cursors.
+/// A potential with a clock on every call of its cursors. Nothing that waits for a forward is timed.
 pub(crate) struct Timed<P> {
     inner: P,
-    clock: Clock,
+    clocks: Clocks,
+}
+
+/// Where the time of a potential's calls goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clocks {
+    /// Every call but selections.
+    pub(crate) calls: Clock,
+    /// Selections.
+    pub(crate) selects: Clock,
 }
 
 impl<P> Timed<P> {
-    pub(crate) fn new(inner: P, clock: Clock) -> Self {
-        Self { inner, clock }
+    pub(crate) fn new(inner: P, clocks: Clocks) -> Self {
+        Self { inner, clocks }
     }
 }
 
@@ -50,13 +59,17 @@ impl<P: Potential> Potential for Timed<P> {
     }
 
     fn open(&self, n: usize, run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
-        Ok(Box::new(TimedCursor { inner: self.inner.open(n, run)?, clock: self.clock.clone() }))
+        Ok(Box::new(TimedCursor { inner: self.inner.open(n, run)?, clocks: self.clocks.clone() }))
+    }
+
+    fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError> {
+        self.inner.demand(n, max_tokens, demands)
     }
 }
 
 struct TimedCursor {
     inner: Box<dyn Cursor>,
-    clock: Clock,
+    clocks: Clocks,
 }
 
 impl Cursor for TimedCursor {
@@ -65,34 +78,38 @@ impl Cursor for TimedCursor {
     }
 
     fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
-        self.clock.time(|| self.inner.request(rows, want))
+        self.clocks.calls.time(|| self.inner.request(rows, want))
+    }
+
+    fn draws(&self) -> bool {
+        self.inner.draws()
     }
 
     fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
-        self.clock.time(|| self.inner.masks(rows))
+        self.clocks.calls.time(|| self.inner.masks(rows))
     }
 
     fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
-        self.clock.time(|| self.inner.advance(rows, spans))
+        self.clocks.calls.time(|| self.inner.advance(rows, spans))
     }
 
     fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        self.clock.time(|| self.inner.score(rows))
+        self.clocks.calls.time(|| self.inner.score(rows))
     }
 
     fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        self.clock.time(|| self.inner.complete(rows))
+        self.clocks.calls.time(|| self.inner.complete(rows))
     }
 
     fn select(&mut self, ancestors: &[usize]) {
-        self.clock.time(|| self.inner.select(ancestors));
+        self.clocks.selects.time(|| self.inner.select(ancestors));
     }
 
     fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
-        Box::new(Self { inner: self.inner.fork(rows), clock: self.clock.clone() })
+        Box::new(Self { inner: self.inner.fork(rows), clocks: self.clocks.clone() })
     }
 
     fn release(&mut self, rows: &[usize]) {
-        self.clock.time(|| self.inner.release(rows));
+        self.clocks.calls.time(|| self.inner.release(rows));
     }
 }

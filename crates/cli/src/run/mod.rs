@@ -1,33 +1,44 @@
 //! `lockstep run`: weighted samples from a model under a constraint and a critic.
 
+mod cohort;
 mod problem;
 mod progress;
 mod report;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lockstep::model::{self, LoadOptions};
 
 use crate::args::RunArgs;
 use crate::error::CliError;
+use crate::input;
+use crate::interrupt::{self, INTERRUPTED};
 use problem::Problem;
 use progress::Progress;
 use report::Report;
 
-/// The exit code of a run that was interrupted.
-const INTERRUPTED: u8 = 130;
-
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
+    let mut args = args.clone();
+    if let Some(prompt) = &mut args.prompt {
+        *prompt = input::text("--prompt", prompt)?;
+    }
+    match &args.cohort.problems {
+        Some(path) => cohort::run(path, &args),
+        None => run_alone(&args),
+    }
+}
+
+/// The problem that the flags describe.
+fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(&args.model.model, &options)?;
     let smc = problem.smc(&model)?;
 
-    let interrupted = interrupt_flag()?;
+    let interrupted = interrupt::flag()?;
     let before = model.engine.stats();
     let start = Instant::now();
     let mut run = smc.start(&problem.options)?;
@@ -51,16 +62,4 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     };
     println!("{}", if args.json { report.json().to_string() } else { report.table() });
     Ok(if report.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
-}
-
-/// A flag that Ctrl-C raises; a second Ctrl-C ends the program at once.
-fn interrupt_flag() -> Result<Arc<AtomicBool>, CliError> {
-    static RAISED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-    ctrlc::set_handler(|| {
-        if RAISED.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .map_err(|error| CliError::failed(format!("Ctrl-C cannot be caught: {error}")))?;
-    Ok(Arc::clone(&RAISED))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockstep::control::potential::Words;
+use lockstep::control::potential::{Demands, Words};
 use lockstep::control::{
     Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Smc, SmcOptions,
     TokenSampler,
@@ -14,7 +14,6 @@ use lockstep::model::Loaded;
 use crate::args::{RunArgs, SamplerName};
 use crate::constraint::constraint;
 use crate::error::CliError;
-use crate::input;
 
 /// A run that can be made, given a model.
 pub(crate) struct Problem {
@@ -30,7 +29,11 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    /// What `args` ask for; their prompt is the text itself.
     pub(crate) fn new(args: &RunArgs) -> Result<Self, CliError> {
+        let Some(prompt) = args.prompt.clone() else {
+            return Err(CliError::usage("--prompt", "is missing"));
+        };
         if args.particles == 0 {
             return Err(CliError::usage("--particles", "must be at least 1"));
         }
@@ -52,7 +55,7 @@ impl Problem {
         }
         let words = args.words.iter().map(|word| weighted_word(word)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            prompt: input::text("--prompt", &args.prompt)?,
+            prompt,
             chat: args.chat,
             critic_prompt: args.critic_prompt.clone(),
             constraint,
@@ -66,12 +69,13 @@ impl Problem {
                 max_tokens: args.max_tokens,
                 resampling,
                 seed: args.seed,
+                problem: args.problem,
                 ..SmcOptions::default()
             },
         })
     }
 
-    /// The sampler and critic on `model`.
+    /// The sampler and critic on `model`, which has room for the longest sequence.
     pub(crate) fn smc(&self, model: &Loaded) -> Result<Smc, CliError> {
         let vocab = model.tokenizer.vocabulary();
         let prompt = self.tokens(model, &self.prompt, "--prompt")?;
@@ -105,23 +109,21 @@ impl Problem {
             (Some(second), Some(first)) => Some(Arc::new(Product::new(first, second)?) as Arc<dyn Potential>),
             (one, _) => one,
         };
+        let mut demands = Demands::default();
+        let SmcOptions { n_particles, max_tokens, .. } = self.options;
+        sampler.demand(n_particles, max_tokens, &mut demands)?;
+        if let Some(critic) = &critic {
+            critic.demand(n_particles, max_tokens, &mut demands)?;
+        }
         Ok(Smc::new(sampler, critic)?)
     }
 
     fn tokens(&self, model: &Loaded, prompt: &str, flag: &str) -> Result<Vec<TokenId>, CliError> {
-        let text = if self.chat {
-            let message = Message { role: "user".into(), content: prompt.to_owned() };
-            model.chat_template()?.render(&[message], true)?
+        let tokens = if self.chat {
+            model.chat_tokens(&[Message { role: "user".into(), content: prompt.to_owned() }])?
         } else {
-            prompt.to_owned()
+            model.prompt_tokens(prompt)?
         };
-        // A template writes special tokens by name; a plain prompt is text and nothing else.
-        let mut tokens = model.tokenizer.encode(&text, self.chat)?;
-        if let Some(bos) = model.tokenizer.bos().filter(|_| model.tokenizer.add_bos())
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
-        }
         if tokens.is_empty() {
             return Err(CliError::usage(flag, "is empty: the model needs some text to start from"));
         }

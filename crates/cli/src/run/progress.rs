@@ -1,4 +1,4 @@
-//! The progress line of a run.
+//! The progress line of a run, or of many.
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use lockstep::control::{Sequences, weights};
 use lockstep::engine::TokenId;
+use lockstep::engine::text::Tokenizer;
 use lockstep::model::Loaded;
 use serde_json::{Value, json};
 
@@ -25,67 +26,67 @@ struct Text {
     count: usize,
 }
 
-impl Report<'_> {
-    /// The distinct texts by descending probability: the log-weight is that of all their particles.
-    fn texts(&self) -> Vec<Text> {
-        let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
-        for (context, log_weight) in self.sequences.iter() {
-            if log_weight == f64::NEG_INFINITY {
-                continue;
-            }
-            let tokens: Vec<TokenId> = context.iter().copied().filter(|token| !token.is_eos()).collect();
-            let bytes = self.model.tokenizer.decode_with_special(&tokens);
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            match groups.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, weights)) => weights.push(log_weight),
-                None => groups.push((text, vec![log_weight])),
-            }
+/// The distinct texts by descending probability: the log-weight is that of all their particles.
+fn texts(sequences: &Sequences, tokenizer: &Tokenizer) -> Vec<Text> {
+    let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
+    for (context, log_weight) in sequences.iter() {
+        if log_weight == f64::NEG_INFINITY {
+            continue;
         }
-        let log_total = self.sequences.log_total();
-        let mut texts: Vec<Text> = groups
-            .into_iter()
-            .map(|(text, weights)| {
-                let log_weight = weights::log_total(&weights);
-                Text { text, probability: (log_weight - log_total).exp(), log_weight, count: weights.len() }
-            })
-            .collect();
-        texts.sort_by(|a, b| b.log_weight.total_cmp(&a.log_weight));
-        texts
+        let tokens: Vec<TokenId> = context.iter().copied().filter(|token| !token.is_eos()).collect();
+        let text = String::from_utf8_lossy(&tokenizer.decode_with_special(&tokens)).into_owned();
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, weights)) => weights.push(log_weight),
+            None => groups.push((text, vec![log_weight])),
+        }
     }
+    let log_total = sequences.log_total();
+    let mut texts: Vec<Text> = groups
+        .into_iter()
+        .map(|(text, weights)| {
+            let log_weight = weights::log_total(&weights);
+            Text { text, probability: (log_weight - log_total).exp(), log_weight, count: weights.len() }
+        })
+        .collect();
+    texts.sort_by(|a, b| b.log_weight.total_cmp(&a.log_weight));
+    texts
+}
 
+/// Adds to `object` what a population says.
+pub(crate) fn add_population(object: &mut Value, sequences: &Sequences, tokenizer: &Tokenizer) {
+    let text = |text: Text| {
+        json!({
+            "text": text.text,
+            "probability": text.probability,
+            "log_weight": text.log_weight,
+            "count": text.count,
+        })
+    };
+    object["texts"] = texts(sequences, tokenizer).into_iter().map(text).collect();
+    // JSON has no -inf: a population without a living particle has null evidence.
+    object["log_ml"] = Some(sequences.log_ml()).filter(|log_ml| log_ml.is_finite()).into();
+    object["ess"] = sequences.ess().into();
+    object["n_resamples"] = sequences.n_resamples().into();
+}
+
+impl Report<'_> {
     fn tokens_per_second(&self) -> f64 {
         self.tokens as f64 / self.seconds
     }
 
     pub(crate) fn json(&self) -> Value {
-        let texts: Vec<Value> = self
-            .texts()
-            .into_iter()
-            .map(|text| {
-                json!({
-                    "text": text.text,
-                    "probability": text.probability,
-                    "log_weight": text.log_weight,
-                    "count": text.count,
-                })
-            })
-            .collect();
-        // JSON has no -inf: a population without a living particle has null evidence.
-        json!({
-            "texts": texts,
-            "log_ml": Some(self.sequences.log_ml()).filter(|log_ml| log_ml.is_finite()),
-            "ess": self.sequences.ess(),
-            "n_resamples": self.sequences.n_resamples(),
-            "forwards": self.forwards,
-            "tokens": self.tokens,
-            "tokens_per_second": self.tokens_per_second(),
-            "seed": self.seed,
-            "model": self.model.name,
-        })
+        let mut object = json!({});
+        add_population(&mut object, &self.sequences, &self.model.tokenizer);
+        object["forwards"] = self.forwards.into();
+        object["tokens"] = self.tokens.into();
+        object["tokens_per_second"] = self.tokens_per_second().into();
+        object["seed"] = self.seed.into();
+        object["model"] = self.model.name.clone().into();
+        object
     }
 
     pub(crate) fn table(&self) -> String {
-        let texts = self.texts();
+        let texts = texts(&self.sequences, &self.model.tokenizer);
         let mut lines = Vec::new();
         if texts.is_empty() {
             lines.push("every particle died: nothing that the model can say satisfies the request".into());

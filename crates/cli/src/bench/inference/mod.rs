@@ -1,0 +1,140 @@
+//! `lockstep bench inference`: what a forward buys.
+//!
+//! Local masking, importance sampling and sequential Monte Carlo draw from the same targets with
+//! the same numbers of particles. On small models the truth is summed exactly; on a real one it is
+//! what long runs estimate. Time plays no part, and seeds are fixed: a rerun gives the same figures.
+
+mod page;
+mod plan;
+mod plot;
+mod real;
+mod small;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use lockstep::engine::{EngineConfig, StragglerWait};
+use lockstep::model::{self, LoadOptions, Loaded};
+use serde_json::{Value, json};
+
+use crate::args::BenchInferenceArgs;
+use crate::error::CliError;
+use page::number;
+use plan::Score;
+use plot::{Line, Panel};
+
+/// The ways in the plot.
+const PLOTTED: [&str; 5] =
+    ["local masking", "importance sampling", "SMC, multinomial", "SMC, systematic", "SMC, AWRS K=1"];
+
+/// A block of the page for each part, and its figures.
+struct Part {
+    name: &'static str,
+    text: String,
+    json: Value,
+}
+
+pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError> {
+    if args.small_runs == 0 {
+        return Err(CliError::usage("--small-runs", "must be at least 1"));
+    }
+    let (small, panels) = small_part(args.small_runs)?;
+    let mut parts = vec![small];
+    if args.runs > 0 {
+        let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
+        let options = LoadOptions { threads: args.model.threads, engine };
+        let model = model::load(&args.model.model, &options)?;
+        parts.push(real_part(&model, args.runs)?);
+    }
+    let figures: Value = parts
+        .iter()
+        .map(|part| (part.name.to_owned(), part.json.clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    if let Some(folder) = &args.write {
+        write(folder, &parts, &figures, &plot::svg(&panels, small::CASES.len(), &PLOTTED))?;
+    } else if args.json {
+        println!("{figures}");
+    } else {
+        parts.iter().for_each(|part| print!("{}", part.text));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn small_part(runs: u64) -> Result<(Part, Vec<Panel>), CliError> {
+    let (mut text, mut json) = (format!("{runs} runs of each way.\n"), serde_json::Map::new());
+    let (mut errors, mut distances) = (Vec::new(), Vec::new());
+    for case in &small::CASES {
+        eprintln!("small model: {}", case.name);
+        let (truth, scores) = case.scores(runs)?;
+        text += &format!(
+            "\n**{}**: {}. log Z = {:.4}.\n\n{}",
+            case.name,
+            case.about,
+            truth.log_z,
+            page::table(&scores, &small::PARTICLES)
+        );
+        let figures: Vec<Value> = scores.iter().map(Score::json).collect();
+        json.insert(case.name.into(), json!({ "log_z": truth.log_z, "runs": runs, "scores": figures }));
+        errors.push(panel(case.name, "error of log Z, nats", &scores, |score| score.log_ml_error));
+        distances.push(panel(case.name, "distance", &scores, |score| Some(score.distance)));
+    }
+    errors.extend(distances);
+    Ok((Part { name: "small models", text, json: json.into() }, errors))
+}
+
+fn panel(
+    title: &str,
+    y_label: &'static str,
+    scores: &[Score],
+    value: impl Fn(&Score) -> Option<f64>,
+) -> Panel {
+    let line = |name: &&'static str| {
+        let of_name = scores.iter().filter(|score| score.method == *name);
+        let points = of_name.filter_map(|score| Some((score.particles as f64, value(score)?)));
+        Line { name, points: points.collect() }
+    };
+    Panel { title: title.to_owned(), y_label, lines: PLOTTED.iter().map(line).collect() }
+}
+
+fn real_part(model: &Loaded, runs: u64) -> Result<Part, CliError> {
+    let (mut text, mut json) =
+        (format!("{}, {runs} runs of each way.\n", model.name), serde_json::Map::new());
+    for case in &real::CASES {
+        eprintln!("{}: {}", model.name, case.name);
+        let found = case.measure(model, runs)?;
+        text += &format!(
+            "\n**{}**: log Z = {:.3}, standard error {}. The distance is of {}; that between halves of the reference is {}.\n\n{}",
+            case.name,
+            found.truth.log_z,
+            number(found.log_z_error),
+            case.about,
+            number(found.distance_floor),
+            page::table(&found.scores, &real::PARTICLES)
+        );
+        let figures: Vec<Value> = found.scores.iter().map(Score::json).collect();
+        let object = json!({
+            "log_z": found.truth.log_z,
+            "log_z_error": found.log_z_error,
+            "distance_floor": found.distance_floor,
+            "runs": runs,
+            "scores": figures,
+        });
+        json.insert(case.name.into(), object);
+    }
+    Ok(Part { name: "real model", text, json: json.into() })
+}
+
+fn write(folder: &Path, parts: &[Part], figures: &Value, svg: &str) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::failed(format!("--write: {}: {error}", folder.display()));
+    let path = folder.join("inference.md");
+    let mut page = fs::read_to_string(&path).map_err(failed)?;
+    for part in parts {
+        page = page::replace(&page, part.name, &part.text)?;
+    }
+    fs::write(&path, page).map_err(failed)?;
+    fs::write(folder.join("inference.svg"), svg).map_err(failed)?;
+    let pretty = serde_json::to_string_pretty(figures).map_err(CliError::failed)?;
+    fs::write(folder.join("inference.json"), pretty + "\n").map_err(failed)
+}

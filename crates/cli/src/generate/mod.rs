@@ -1,0 +1,107 @@
+//! `lockstep generate`: texts continued by plain sampling, one at the terminal or many in a file.
+
+mod prompts;
+mod settings;
+mod text;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use lockstep::engine::{EngineConfig, FinishReason, Generated, RowEvent, RowLimits};
+use lockstep::model::{self, LoadOptions};
+use serde_json::Value;
+
+use crate::args::GenerateArgs;
+use crate::error::CliError;
+use crate::input;
+use crate::interrupt::{self, INTERRUPTED};
+use settings::Settings;
+use text::Text;
+
+pub(crate) fn generate(args: &GenerateArgs) -> Result<ExitCode, CliError> {
+    let mut args = args.clone();
+    if let Some(prompt) = &mut args.prompt {
+        *prompt = input::text("--prompt", prompt)?;
+    }
+    match &args.many.prompts {
+        Some(path) => prompts::generate(path, &args),
+        None => generate_one(&args),
+    }
+}
+
+/// The one text that the flags describe, as it is written.
+fn generate_one(args: &GenerateArgs) -> Result<ExitCode, CliError> {
+    // What is wrong with the request is told before the model is loaded.
+    let settings = Settings::new(&args.settings)?;
+    let text = Text::of_prompt(args.prompt.clone().unwrap_or_default(), args.chat);
+    let model = load(args, 1)?;
+    let spec = settings.spec(&model, text.tokens(&model)?)?;
+    let interrupted = interrupt::flag()?;
+    let mut stream = model.engine.submit(vec![spec]).map_err(|error| settings::refused(&error))?.remove(0);
+    let (engine, id) = (model.engine.clone(), stream.id());
+    interrupt::then(move || engine.cancel(&[id]));
+
+    let start = Instant::now();
+    let mut out = io::stdout();
+    let mut generated = None;
+    let (mut tokens, mut written) = (Vec::new(), String::new());
+    for event in &mut stream {
+        let (piece, finished) = match event {
+            RowEvent::Token(token) => {
+                let piece = token.text.clone();
+                tokens.push(token);
+                (piece, None)
+            }
+            RowEvent::Finished(finished) => (finished.text.clone(), Some(finished)),
+        };
+        written.push_str(&piece);
+        if !args.json {
+            out.write_all(piece.as_bytes()).and_then(|()| out.flush()).map_err(unwritable)?;
+        }
+        if let Some(finished) = finished {
+            let tokens = std::mem::take(&mut tokens);
+            generated = Some(Generated { tokens, text: std::mem::take(&mut written), finished });
+        }
+    }
+    let generated = generated.expect("a stream ends with how its row ended");
+    if let FinishReason::Error(error) = &generated.finished.reason {
+        return Err(CliError::failed(error));
+    }
+    if args.json {
+        println!("{}", text::result(&model, None, &generated));
+    } else {
+        out.write_all(b"\n").map_err(unwritable)?;
+        eprint!("{}", closing(&generated, start.elapsed().as_secs_f64()));
+    }
+    let was_interrupted = interrupted.load(Ordering::SeqCst);
+    Ok(if was_interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The line below a text, for whoever looks at it; nothing if standard error is no terminal.
+fn closing(generated: &Generated, seconds: f64) -> String {
+    use io::IsTerminal;
+    if !io::stderr().is_terminal() {
+        return String::new();
+    }
+    let n = generated.tokens.len();
+    let (reason, seed) = (generated.finished.reason.name(), generated.finished.seed);
+    format!("[{reason}, {n} tokens, {:.0} tokens/s, seed {seed}]\n", n as f64 / seconds)
+}
+
+/// The model on an engine for `rows` rows at once.
+fn load(args: &GenerateArgs, rows: usize) -> Result<model::Loaded, CliError> {
+    let limits = RowLimits::new(rows, rows.min(8)).map_err(CliError::failed)?;
+    let engine = EngineConfig { limits, ..EngineConfig::default() };
+    Ok(model::load(&args.model.model, &LoadOptions { threads: args.model.threads, engine })?)
+}
+
+fn unwritable(error: io::Error) -> CliError {
+    CliError::failed(format!("the text cannot be written: {error}"))
+}
+
+/// A result of a line that failed.
+fn failure(id: &Value, number: usize, error: &CliError) -> Value {
+    serde_json::json!({ "id": id, "line": number, "error": error.in_file() })
+}

@@ -1,0 +1,496 @@
+//! The one thread that owns the model and turns ready rows into forwards.
+//!
+//! A tick: gather every row that is ready, let waiting ones in; one forward (several, if the rows
+//! exceed a batch); one draw pass for everything that is asked of its logits; deliver. User code
+//! never runs here.
+
+mod batch;
+mod pace;
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use batch::{Owner, Part, cut};
+use pace::Pace;
+
+use crate::config::{EngineConfig, StragglerWait};
+use crate::draw_pass::{Answer, Ask, DrawPass, Due};
+use crate::error::EngineError;
+use crate::generation::{Feed, Got, Group, Purpose, RowId, Rows, Worked};
+use crate::kv::KvBudget;
+use crate::model::{BatchItem, Capabilities, Model, ModelError, ModelErrorKind, SeqId, Wanted};
+use crate::party::Parties;
+use crate::row::{RowRequest, RowResult};
+use crate::stats::Stats;
+use crate::sync::{
+    Arc, AtomicU64, Mutex, PoisonError, Receiver, RecvTimeoutError, Sender, Weak, recv_deadline,
+};
+use crate::ticket::Slot;
+
+/// What the scheduler shares with its handles.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) parties: Arc<Parties>,
+    pub(crate) stats: Arc<Mutex<Stats>>,
+    pub(crate) kv: Arc<KvBudget>,
+    pub(crate) next_seq: Arc<AtomicU64>,
+    /// Why the engine can serve nobody any more.
+    pub(crate) failed: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// The error that submissions get once the engine has failed.
+    pub(crate) fn failure(&self) -> Option<EngineError> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.clone().map(EngineError::Stopped)
+    }
+}
+
+/// What reaches the scheduler, in order.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Open {
+        seq: SeqId,
+        adapter: Option<String>,
+    },
+    Fork {
+        parent: SeqId,
+        child: SeqId,
+    },
+    Truncate {
+        seq: SeqId,
+        len: usize,
+    },
+    Free(SeqId),
+    Rows(Vec<QueuedRow>),
+    /// Generating rows, in groups that enter whole.
+    Generate(Vec<Group>),
+    Cancel(Vec<RowId>),
+    /// Code of a row's own is done.
+    Worked(Worked),
+    /// A party's state changed, or memory was given back: look again.
+    Poke,
+}
+
+/// A row that waits for a forward, and where its answers go.
+#[derive(Debug)]
+pub(crate) struct QueuedRow {
+    pub(crate) index: usize,
+    pub(crate) request: RowRequest,
+    pub(crate) slot: Arc<Slot>,
+}
+
+pub(crate) struct Scheduler {
+    model: Box<dyn Model>,
+    queue: Receiver<Command>,
+    shared: Arc<Shared>,
+    straggler_wait: StragglerWait,
+    prefill_step_tokens: Option<usize>,
+    draws: DrawPass,
+    rows: Rows,
+    /// Parties' rows that are ready.
+    ready: Vec<QueuedRow>,
+    /// Since when anything is.
+    ready_since: Option<Instant>,
+    /// Sequences that could not be opened, and why.
+    refused: BTreeMap<SeqId, ModelError>,
+    pace: Pace,
+    /// Steps so far.
+    step: u64,
+    failed: Option<String>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(
+        model: Box<dyn Model>,
+        queue: Receiver<Command>,
+        shared: Arc<Shared>,
+        commands: Weak<Sender<Command>>,
+        config: &EngineConfig,
+    ) -> Self {
+        let capabilities = model.capabilities();
+        let cache_bytes = config.prompt_cache_bytes.unwrap_or(shared.kv.limit() / 4);
+        let (kv, next_seq) = (Arc::clone(&shared.kv), Arc::clone(&shared.next_seq));
+        let stats = Arc::clone(&shared.stats);
+        let rows = Rows::new(config.limits, cache_bytes, capabilities.clone(), kv, next_seq, stats, commands);
+        let width = capabilities.vocab_size;
+        Self {
+            model,
+            queue,
+            shared,
+            straggler_wait: config.straggler_wait,
+            prefill_step_tokens: config.prefill_step_tokens.map(std::num::NonZero::get),
+            draws: DrawPass::new(width, config.threads),
+            rows,
+            ready: Vec::new(),
+            ready_since: None,
+            refused: BTreeMap::new(),
+            pace: Pace::default(),
+            step: 0,
+            failed: None,
+        }
+    }
+
+    /// Serves until every handle is gone.
+    pub(crate) fn run(mut self) {
+        while self.gather() {
+            let requests = std::mem::take(&mut self.ready);
+            self.ready_since = None;
+            self.shared.parties.note_start();
+            self.rows.note_start();
+            self.step(requests);
+        }
+        let gone = EngineError::Stopped("every handle of it is gone".into());
+        self.rows.end_all(&gone, &mut *self.model);
+    }
+
+    /// Takes commands until a forward should start; false when nobody is left to serve.
+    fn gather(&mut self) -> bool {
+        loop {
+            while let Ok(command) = self.queue.try_recv() {
+                self.apply(command);
+            }
+            self.rows.admit(&mut *self.model);
+            if self.ready.is_empty() && !self.rows.any_ready() {
+                self.ready_since = None;
+                let start = Instant::now();
+                let Ok(command) = self.queue.recv() else { return false };
+                self.stat(|stats| stats.idle_time += start.elapsed());
+                self.apply(command);
+                continue;
+            }
+            let since = *self.ready_since.get_or_insert_with(Instant::now);
+            let parties = self.shared.parties.any_expected();
+            if !parties && !self.rows.any_expected() {
+                return true;
+            }
+            // Rows are waited for as stragglers are, even where parties are waited for without limit:
+            // whose code hangs must not hold up the others.
+            let next = match self.straggler_wait {
+                StragglerWait::Unlimited if parties => self.queue.recv().map_err(RecvTimeoutError::from),
+                StragglerWait::Fixed(wait) => recv_deadline(&self.queue, since + wait),
+                StragglerWait::Adaptive | StragglerWait::Unlimited => {
+                    recv_deadline(&self.queue, since + self.pace.straggler_wait())
+                }
+            };
+            match next {
+                Ok(command) => self.apply(command),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.stat(|stats| stats.straggler_waits += 1);
+                    return true;
+                }
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        match command {
+            Command::Open { seq, adapter } => {
+                let opened = guarded(|| self.model.open(seq, adapter.as_deref()));
+                self.note_refusal(seq, opened);
+            }
+            Command::Fork { parent, child } => {
+                let forked = match self.refused.get(&parent) {
+                    Some(refusal) => Err(refusal.clone()),
+                    None => guarded(|| self.model.fork(parent, child)),
+                };
+                self.note_refusal(child, forked);
+            }
+            Command::Truncate { seq, len } => {
+                let cut = guarded(|| self.model.truncate(seq, len));
+                self.note_refusal(seq, cut);
+            }
+            Command::Free(seq) => {
+                if self.refused.remove(&seq).is_none() {
+                    self.ready.retain(|row| row.request.seq != seq);
+                    self.model.free(seq);
+                }
+            }
+            Command::Rows(rows) => self.ready.extend(rows),
+            Command::Generate(groups) => {
+                groups.into_iter().for_each(|group| self.rows.submit(group));
+                self.end_rows_if_failed();
+            }
+            Command::Cancel(ids) => self.rows.cancel(&ids, &mut *self.model),
+            Command::Worked(worked) => self.rows.take_back(worked, self.step, &mut *self.model),
+            Command::Poke => {}
+        }
+    }
+
+    fn note_refusal(&mut self, seq: SeqId, outcome: Result<(), ModelError>) {
+        if let Err(error) = outcome {
+            self.refused.insert(seq, error);
+        }
+    }
+
+    /// Serves parties' `requests` and whatever generating rows are ready: plans batches, runs them,
+    /// and delivers all answers at the end, so that everybody who was served is at work again before
+    /// the next forward is considered.
+    fn step(&mut self, requests: Vec<QueuedRow>) {
+        self.step += 1;
+        let mut seen = BTreeSet::new();
+        let mut step = Step {
+            answers: requests
+                .iter()
+                .map(|row| {
+                    let first = seen.insert(row.request.seq);
+                    self.refuse(&row.request, first).map(|error| all_fail(&row.request, &error))
+                })
+                .collect(),
+            requests,
+            got: Vec::new(),
+            failed: BTreeSet::new(),
+        };
+        let feeds = self.rows.plan(self.prefill_budget());
+        let generating = feeds.iter().map(|feed| (Owner::Row(*feed), feed.start, feed.end));
+        let asked = step.requests.iter().enumerate().filter(|(at, _)| step.answers[*at].is_none());
+        let asked = asked.map(|(at, row)| (Owner::Request(at), 0, row.request.tokens.len()));
+        let batches = cut(generating.chain(asked), self.model.capabilities().max_batch_tokens);
+        let mut drew = self.draw_held(&mut step);
+        for batch in batches {
+            // Whose earlier chunk failed has its answer already.
+            let parts: Vec<Part> = batch.into_iter().filter(|part| !step.has_failed(&part.owner)).collect();
+            if !parts.is_empty() {
+                drew |= self.forward(&parts, &mut step);
+            }
+        }
+        self.stat(|stats| {
+            stats.steps += 1;
+            stats.rows += (step.requests.len() + feeds.len()) as u64;
+            stats.draw_passes += u64::from(drew);
+        });
+        let Step { answers, requests, got, .. } = step;
+        for (row, answer) in requests.iter().zip(answers) {
+            row.slot.answer(row.index, answer.unwrap_or_default());
+        }
+        self.rows.settle(got, self.step, &mut *self.model);
+        self.end_rows_if_failed();
+    }
+
+    /// Prompt tokens that the next step may feed.
+    fn prefill_budget(&self) -> usize {
+        match self.prefill_step_tokens {
+            Some(tokens) => tokens,
+            None if self.rows.any_decoding() || !self.ready.is_empty() => self.pace.prefill_tokens(),
+            None => self.model.capabilities().max_batch_tokens,
+        }
+    }
+
+    /// Draws for rows whose logits waited for their masks. Returns whether there were any.
+    fn draw_held(&mut self, step: &mut Step) -> bool {
+        let held = self.rows.held();
+        if held.is_empty() {
+            return false;
+        }
+        let rows: Vec<_> = held.iter().filter_map(|(at, held)| Some((self.rows.row(*at)?, held))).collect();
+        let got = self.draws.draw_held(&rows);
+        step.got.extend(held.iter().map(|(at, _)| Purpose::Draw(*at)).zip(got));
+        true
+    }
+
+    /// Once the model cannot go on, generating rows end.
+    fn end_rows_if_failed(&mut self) {
+        if let Some(why) = &self.failed {
+            self.rows.end_all(&EngineError::Stopped(why.clone()), &mut *self.model);
+        }
+    }
+
+    /// Why a row cannot be served at all.
+    fn refuse(&self, request: &RowRequest, first: bool) -> Option<EngineError> {
+        if !first {
+            let message = format!("sequence {} already has a row in this step", request.seq.0);
+            return Some(ModelError::new(ModelErrorKind::Sequence, message).into());
+        }
+        if let Some(why) = &self.failed {
+            return Some(EngineError::Stopped(why.clone()));
+        }
+        if let Some(refusal) = self.refused.get(&request.seq) {
+            return Some(refusal.clone().into());
+        }
+        let context = self.model.capabilities().context_length;
+        let held = self.model.len(request.seq).unwrap_or(0);
+        (held + request.tokens.len() > context).then(|| {
+            let message = format!(
+                "the sequence would be {} tokens long but the model's context is {context}",
+                held + request.tokens.len()
+            );
+            ModelError::new(ModelErrorKind::Limit, message).into()
+        })
+    }
+
+    /// One call of the model. Returns whether anything was asked of its logits.
+    fn forward(&mut self, parts: &[Part], step: &mut Step) -> bool {
+        let requests = &step.requests;
+        let mut batch = Vec::with_capacity(parts.len());
+        let mut due: Vec<Due<'_>> = Vec::new();
+        // Whom each answer is for.
+        let mut owners = Vec::new();
+        let mut logit_rows = 0;
+        for part in parts {
+            let range = part.start..part.end;
+            let item = match &part.owner {
+                Owner::Request(at) => {
+                    let request = &requests[*at].request;
+                    if part.is_last {
+                        due.push(Due { at: logit_rows, ask: Ask::Wishes(request) });
+                        owners.push(For::Request(*at));
+                    }
+                    let wanted = if part.is_last { Wanted::Last } else { Wanted::None };
+                    BatchItem { seq: request.seq, tokens: &request.tokens[range], wanted }
+                }
+                Owner::Row(feed) => {
+                    let (purposes, all) = self.rows.purposes(feed);
+                    let row = self.rows.row(feed.at).expect("a row that is fed is here");
+                    for &(place, purpose) in &purposes {
+                        let ask = match purpose {
+                            Purpose::Draw(at) => {
+                                Ask::Draw(self.rows.row(at).expect("a row that draws next is here"))
+                            }
+                            Purpose::Score { token, top, .. } => Ask::Score { vocab: &row.vocab, token, top },
+                        };
+                        due.push(Due { at: logit_rows + place, ask });
+                        owners.push(For::Row(purpose));
+                    }
+                    let wanted = match (all, purposes.is_empty()) {
+                        (true, _) => Wanted::All,
+                        (false, true) => Wanted::None,
+                        (false, false) => Wanted::Last,
+                    };
+                    BatchItem { seq: self.rows.seq(feed.at), tokens: &row.history.tokens()[range], wanted }
+                }
+            };
+            logit_rows += item.wanted.rows(item.tokens.len());
+            batch.push(item);
+        }
+        let start = Instant::now();
+        let drawn_before = self.draws.time();
+        let mut sink = self.draws.sink(&due);
+        let model = &mut self.model;
+        let outcome = guarded(|| model.forward(&batch, &mut sink));
+        let given = sink.into_answers();
+        let spent = start.elapsed();
+        let drawing = self.draws.time() - drawn_before;
+        let forward_time = spent.saturating_sub(drawing);
+        let asked = !due.is_empty();
+        drop(due);
+        drop(batch);
+        match outcome {
+            Ok(()) => {
+                for (owner, answer) in owners.into_iter().zip(given) {
+                    match (owner, answer) {
+                        (For::Request(at), Answer::Wishes(results)) => step.answers[at] = Some(results),
+                        (For::Row(purpose), Answer::Row(got)) => step.got.push((purpose, got)),
+                        (For::Request(_), Answer::Row(_)) | (For::Row(_), Answer::Wishes(_)) => {
+                            unreachable!("answers come in the order of what is asked")
+                        }
+                    }
+                }
+                for part in parts {
+                    if let Owner::Row(feed) = &part.owner {
+                        self.rows.fed(feed, &mut *self.model);
+                    }
+                }
+            }
+            Err(error) => {
+                if error.kind() == ModelErrorKind::Fatal {
+                    *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(error.to_string());
+                    self.failed = Some(error.to_string());
+                }
+                let error = EngineError::from(error);
+                for part in parts {
+                    step.fail(&part.owner, &error);
+                    if let Owner::Row(feed) = &part.owner {
+                        self.rows.failed(feed, &error, &mut *self.model);
+                    }
+                }
+            }
+        }
+        self.count_forward(parts, forward_time, drawing);
+        asked
+    }
+
+    fn count_forward(&mut self, parts: &[Part], time: Duration, drawing: Duration) {
+        let (mut prompt, mut decode, mut others) = (0, 0, 0);
+        for part in parts {
+            let n = part.end - part.start;
+            match part.owner {
+                Owner::Row(Feed { is_prompt: true, .. }) => prompt += n,
+                Owner::Row(_) => decode += n,
+                Owner::Request(_) => others += n,
+            }
+        }
+        let tokens = prompt + decode + others;
+        self.pace.note(time, prompt, decode + others);
+        let share = |n: usize| time.mul_f64(n as f64 / tokens.max(1) as f64);
+        self.stat(|stats| {
+            stats.forwards += 1;
+            stats.tokens += tokens as u64;
+            stats.forward_time += time;
+            stats.prefill_time += share(prompt);
+            stats.decode_time += share(decode);
+            stats.draw_time += drawing;
+        });
+    }
+
+    fn stat(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A step under way.
+struct Step {
+    requests: Vec<QueuedRow>,
+    /// By request, once it has its answers.
+    answers: Vec<Option<Vec<RowResult>>>,
+    /// What came of generating rows' logits.
+    got: Vec<(Purpose, Got)>,
+    /// Generating rows that failed, by their places.
+    failed: BTreeSet<usize>,
+}
+
+impl Step {
+    fn has_failed(&self, owner: &Owner) -> bool {
+        match owner {
+            Owner::Request(at) => self.answers[*at].is_some(),
+            Owner::Row(feed) => self.failed.contains(&feed.at),
+        }
+    }
+
+    fn fail(&mut self, owner: &Owner, error: &EngineError) {
+        match owner {
+            Owner::Request(at) => self.answers[*at] = Some(all_fail(&self.requests[*at].request, error)),
+            Owner::Row(feed) => _ = self.failed.insert(feed.at),
+        }
+    }
+}
+
+/// Whom an answer is for.
+#[derive(Clone, Copy, Debug)]
+enum For {
+    Request(usize),
+    Row(Purpose),
+}
+
+fn all_fail(request: &RowRequest, error: &EngineError) -> Vec<RowResult> {
+    request.wishes.iter().map(|_| Err(error.clone())).collect()
+}
+
+/// Runs model code; a panic there is a fatal error, not the end of the thread that must answer.
+pub(crate) fn guarded(call: impl FnOnce() -> Result<(), ModelError>) -> Result<(), ModelError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        Err(ModelError::new(ModelErrorKind::Fatal, format!("the model panicked: {}", panic_text(&*panic))))
+    })
+}
+
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
