@@ -22,11 +22,12 @@ use std::cell::RefCell;
 use rayon::prelude::*;
 
 use crate::bitset::Bitset;
-use crate::draw::{RowDraw, Weights, draw, draw_row};
+use crate::draw::{PARALLEL_FROM, RowDraw, Weights, draw, draw_row};
 use crate::eos::EosSet;
 use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
 use crate::logprobs::{self, LogprobMode, LogprobRequest, Logprobs};
+use crate::mask;
 use crate::normalizer::{self, RowError};
 use crate::params::SamplingParams;
 use crate::penalties;
@@ -110,8 +111,8 @@ impl<'a> ChainRow<'a> {
 /// If a row's `vocab_size` exceeds its logits.
 #[must_use]
 pub fn sample_rows(rows: &[ChainRow<'_>]) -> Vec<Result<Sampled, RowError>> {
-    if let [row] = rows {
-        return vec![sample_row(row)];
+    if rows.len() == 1 || rows.iter().map(|row| row.vocab_size).sum::<usize>() < PARALLEL_FROM {
+        return rows.iter().map(sample_row).collect();
     }
     rows.par_iter().with_max_len(1).map(sample_row).collect()
 }
@@ -194,7 +195,7 @@ pub(crate) fn mask(row: &ChainRow<'_>, logits: &mut [f32]) -> Result<f64, RowErr
             Cow::Owned(allowed)
         }
     };
-    normalizer::mask(logits, &allowed)
+    mask::apply(logits, &allowed)
 }
 
 /// Stages 3 on, for logits that are `row`'s after stage 2.

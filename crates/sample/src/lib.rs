@@ -23,6 +23,7 @@ mod eos;
 mod filters;
 mod history;
 mod logprobs;
+mod mask;
 pub mod math;
 mod normalizer;
 mod order;

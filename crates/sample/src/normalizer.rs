@@ -5,7 +5,6 @@
 //! difference at small temperatures. The sum is taken in the order of
 //! [`log_total`](crate::log_total), shifted by the largest `l · (1/T)`.
 
-use crate::bitset::Bitset;
 use crate::blocks::{self, BLOCK, Positions};
 use crate::eos::EosSet;
 use crate::math::{self, mass_lane};
@@ -121,25 +120,6 @@ fn survey(logits: &[f32]) -> Result<Overview, RowError> {
     Ok(overview)
 }
 
-/// Puts what `allowed` lacks of a row at `-inf`, and returns the log of the mass that this leaves, at
-/// temperature 1.
-///
-/// # Errors
-/// As [`Normalizer::of`]; [`RowError::EmptySupport`] also if nothing is left.
-pub(crate) fn mask(logits: &mut [f32], allowed: &Bitset) -> Result<f64, RowError> {
-    let (_, max) = top(logits)?;
-    let shift = f64::from(max);
-    let [all, left] = simd::run(Mask { logits, allowed, shift });
-    if left > SOUND {
-        return Ok(math::ln(left) - math::ln(all));
-    }
-    // So far below the row's largest that the masses underflow, or nothing at all.
-    Ok(Normalizer::of(logits, 1.0)?.log_z - (shift + math::ln(all)))
-}
-
-/// A sum above it has lost nothing to underflow.
-const SOUND: f64 = 1e-280;
-
 /// `1/T`, kept in the range in which it is of use.
 pub(crate) fn inverse(temperature: f64) -> f64 {
     (1.0 / temperature).min(MAX_INVERSE)
@@ -226,40 +206,6 @@ impl Kernel for MassSum<'_> {
             sum += blocks::block_sum(Positions::Run(0), terms);
         }
         sum
-    }
-}
-
-/// Masks a row; the sums of its masses before and after.
-struct Mask<'a> {
-    logits: &'a mut [f32],
-    allowed: &'a Bitset,
-    shift: f64,
-}
-
-impl Kernel for Mask<'_> {
-    type Output = [f64; 2];
-
-    #[inline(always)]
-    fn run(self) -> [f64; 2] {
-        const WORD: usize = u64::BITS as usize;
-        let mut terms = [0.0; BLOCK];
-        let mut sums = [0.0; 2];
-        let mut words = self.allowed.words().iter().copied().chain(std::iter::repeat(0));
-        for logits in self.logits.chunks_mut(BLOCK) {
-            let terms = &mut terms[..logits.len()];
-            blocks::logit_masses(logits, 1.0, self.shift, terms);
-            sums[0] += blocks::block_sum(Positions::Run(0), terms);
-            let chunks = logits.chunks_mut(WORD).zip(terms.chunks_mut(WORD));
-            for ((logits, terms), word) in chunks.zip(&mut words) {
-                for (i, (l, term)) in logits.iter_mut().zip(terms).enumerate() {
-                    let is_allowed = word >> i & 1 == 1;
-                    *l = if is_allowed { *l } else { f32::NEG_INFINITY };
-                    *term = if is_allowed { *term } else { 0.0 };
-                }
-            }
-            sums[1] += blocks::block_sum(Positions::Run(0), terms);
-        }
-        sums
     }
 }
 
@@ -366,33 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_row_has_the_log_mass_of_what_is_left() {
-        for (lift, rarely) in [(0.0, 2), (0.0, 70), (900.0, 2), (1e5, 2)] {
-            let mut row = logits(2500);
-            // All of the lifted ids are masked.
-            let allowed = Bitset::from_ids(2500, (0..2500).filter(|id| id % rarely == 1));
-            row[0] += lift;
-            let log_z = |row: &[f32]| Normalizer::of(row, 1.0).unwrap().log_z();
-            let all = log_z(&row);
-            let log_mass = mask(&mut row, &allowed).unwrap();
-            assert!((log_mass - (log_z(&row) - all)).abs() < 1e-10, "{log_mass}");
-            assert!((0..2500).all(|id| allowed.contains(id) == (row[id] > f32::NEG_INFINITY)));
-        }
-        assert_eq!(mask(&mut logits(70), &Bitset::new(70)), Err(RowError::EmptySupport));
-    }
-
-    #[test]
     fn all_simd_levels_agree_bit_for_bit() {
         for len in [1, 31, 33, 1000, 1024, 5000] {
             let logits = logits(len);
-            let allowed = Bitset::from_ids(len as usize, (0..len).filter(|id| id % 3 == 0));
-            let masked = |wide: bool| {
-                let mut row = logits.clone();
-                let kernel = Mask { logits: &mut row, allowed: &allowed, shift: 9.0 };
-                let sums = if wide { simd::run(kernel) } else { kernel.run() };
-                (sums.map(f64::to_bits), row)
-            };
-            assert_eq!(masked(true), masked(false));
             assert_eq!(simd::run(Survey(&logits)), Survey(&logits).run());
             let kernel = || MassSum { logits: &logits, inverse_temperature: 1.25, shift: 20.0 };
             assert_eq!(simd::run(kernel()).to_bits(), kernel().run().to_bits());

@@ -45,12 +45,13 @@ impl Bar {
         self.factor = exp_lane(self.max - score + self.slack);
     }
 
-    /// Whether an entry of mass `exp(w − max)` and this noise might reach the score. The negation
-    /// counts NaN (an infinite factor on a mass of 0) as a yes.
+    /// Whether an entry of mass `exp(w − max)` and this noise might reach the score, that is
+    /// `1 − u < mass · factor`. The negation counts NaN (an infinite factor on a mass of 0) as a yes.
     #[inline(always)]
     #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN must count as a yes")]
     pub(crate) fn admits(&self, mass: f64, bits: u64) -> bool {
-        !(rng::complement_lane(bits) >= mass * self.factor)
+        // In terms of 1 + u, with room for what this sum rounds by.
+        !(rng::mantissa_lane(bits) <= (-mass).mul_add(self.factor, 2.0 - 2.0 * f64::EPSILON))
     }
 
     /// Whether any of the entries might.

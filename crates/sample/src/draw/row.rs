@@ -8,7 +8,7 @@
 
 use rayon::prelude::*;
 
-use super::{DrawMethod, Weights, draw_source, whole};
+use super::{DrawMethod, PARALLEL_FROM, Weights, draw_source, whole};
 use crate::bitset::Bitset;
 use crate::blocks::{BLOCK, Block, Positions, Scratch, Source};
 use crate::eos::EosSet;
@@ -94,8 +94,8 @@ pub(super) fn draw_written(row: &RowDraw<'_>) -> Result<Drawn, RowError> {
 /// Draws many rows, in parallel, each as [`draw_row`] would, bit for bit.
 #[must_use]
 pub fn draw_rows(rows: &[RowDraw<'_>]) -> Vec<Result<Drawn, RowError>> {
-    if let [row] = rows {
-        return vec![draw_row(row)];
+    if rows.len() == 1 || rows.iter().map(|row| row.logits.len()).sum::<usize>() < PARALLEL_FROM {
+        return rows.iter().map(draw_row).collect();
     }
     rows.par_iter().map(draw_row).collect()
 }

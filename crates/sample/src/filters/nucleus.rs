@@ -16,6 +16,7 @@ use super::{Floor, below};
 use crate::blocks::{BLOCK, RunSum};
 use crate::math;
 use crate::normalizer::mass_sum;
+use crate::simd::{self, Kernel};
 use crate::visits;
 
 const BUCKETS: usize = 1024;
@@ -36,6 +37,7 @@ const LEFT_OUT: f64 = 0.75;
 pub(super) struct Scratch {
     sample: Survivors,
     masses: Vec<f64>,
+    buckets: Vec<u32>,
     members: Vec<u32>,
 }
 
@@ -116,7 +118,8 @@ fn guess(
     }
     sample.masses(inverse, shift, masses);
     let buckets = Buckets::new(low, high);
-    let sums = buckets.sums(sample.logits.iter().copied().zip(masses.iter().copied()));
+    let entries = sample.logits.iter().map(|&l| buckets.of(l)).zip(masses.iter().copied());
+    let sums = Buckets::sums(entries);
     let mut below = 0.0;
     let first = (0..BUCKETS).rev().take_while(|&bucket| {
         below += sums[bucket];
@@ -138,15 +141,16 @@ fn sum(terms: &[f64]) -> f64 {
 /// The id and logit of the last entry, in ranked order, before which less than `target` lies. The
 /// first entry is one.
 fn cut(out: &Survivors, target: f64, scratch: &mut Scratch) -> (u32, f32) {
-    let Scratch { masses, members, .. } = scratch;
+    let Scratch { masses, buckets: indices, members, .. } = scratch;
     let mut before = 0.0;
     members.clear();
     let (low, high) = range(&out.logits);
     if out.len() > FEW && low < high {
         let buckets = Buckets::new(low, high);
-        let entries = || out.logits.iter().zip(masses.iter()).map(|(&l, &mass)| (l, mass));
-        let chosen = buckets.choose(entries(), &mut before, target);
-        members.extend((0..).zip(&out.logits).filter(|&(_, &l)| buckets.of(l) == chosen).map(|(i, _)| i));
+        simd::run(Indices { buckets: &buckets, logits: &out.logits, out: indices });
+        let entries = indices.iter().map(|&bucket| bucket as usize).zip(masses.iter().copied());
+        let chosen = buckets.choose(entries, &mut before, target) as u32;
+        members.extend((0..).zip(indices.iter()).filter(|&(_, &bucket)| bucket == chosen).map(|(i, _)| i));
     } else {
         members.extend(0..out.len() as u32);
     }
@@ -160,7 +164,7 @@ fn cut(out: &Survivors, target: f64, scratch: &mut Scratch) -> (u32, f32) {
             break;
         }
         let buckets = Buckets::new(low, high);
-        let entries = members.iter().map(|i| (logit(i), masses[*i as usize]));
+        let entries = members.iter().map(|i| (buckets.of(logit(i)), masses[*i as usize]));
         let chosen = buckets.choose(entries, &mut before, target);
         members.retain(|i| buckets.of(logit(i)) == chosen);
     }
@@ -192,21 +196,23 @@ impl Buckets {
         buckets
     }
 
+    /// The nearest integer to where the logit lies. It never rises with the logit.
+    #[inline(always)]
     fn of(&self, logit: f32) -> usize {
-        // Below BUCKETS as it is: the remainder spares a bounds check, i32 a slow conversion.
-        ((self.high - f64::from(logit)) * self.scale) as i32 as usize % BUCKETS
+        // Below BUCKETS as it is: the remainder spares bounds checks.
+        ((self.high - f64::from(logit)) * self.scale + math::ROUND).to_bits() as usize % BUCKETS
     }
 
     /// The largest logit of a bucket, up to rounding.
     fn start(&self, bucket: usize) -> f32 {
-        (self.high - bucket as f64 / self.scale) as f32
+        (self.high - (bucket as f64 - 0.5) / self.scale) as f32
     }
 
     /// The mass of each bucket.
-    fn sums(&self, entries: impl Iterator<Item = (f32, f64)>) -> [f64; BUCKETS] {
+    fn sums(entries: impl Iterator<Item = (usize, f64)>) -> [f64; BUCKETS] {
         let mut sums = [0.0; BUCKETS];
-        for (l, mass) in entries {
-            sums[self.of(l)] += mass;
+        for (bucket, mass) in entries {
+            sums[bucket % BUCKETS] += mass;
         }
         sums
     }
@@ -214,14 +220,31 @@ impl Buckets {
     /// The bucket that holds the cut: the first with which `target` is reached, or else the last. The
     /// mass of those above it is added to `before`, which is below `target`. It has entries: the
     /// first adds mass, and the last has the smallest logit.
-    fn choose(&self, entries: impl Iterator<Item = (f32, f64)>, before: &mut f64, target: f64) -> usize {
-        let sums = self.sums(entries);
+    fn choose(&self, entries: impl Iterator<Item = (usize, f64)>, before: &mut f64, target: f64) -> usize {
+        let sums = Self::sums(entries);
         let mut chosen = 0;
         while chosen < self.last && *before + sums[chosen] < target {
             *before += sums[chosen];
             chosen += 1;
         }
         chosen
+    }
+}
+
+/// Writes the bucket of every logit.
+struct Indices<'a> {
+    buckets: &'a Buckets,
+    logits: &'a [f32],
+    out: &'a mut Vec<u32>,
+}
+
+impl Kernel for Indices<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.out.clear();
+        self.out.extend(self.logits.iter().map(|&l| self.buckets.of(l) as u32));
     }
 }
 
