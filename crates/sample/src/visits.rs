@@ -84,8 +84,8 @@ mod tests {
             ("gumbel_max", plain(), 2.0, 1.0),
             ("inverse_cdf", SamplingParams { draw_method: DrawMethod::InverseCdf, ..plain() }, 2.05, 1.05),
             ("multinomial", SamplingParams { draw_method: DrawMethod::Multinomial, ..plain() }, 2.05, 1.05),
-            ("top_p", SamplingParams { top_p: 0.95, ..plain() }, 3.0, 1.5),
-            ("min_p", SamplingParams { min_p: 0.05, ..plain() }, 1.2, 0.05),
+            ("top_p", SamplingParams { top_p: 0.95, ..plain() }, 3.1, 1.5),
+            ("min_p", SamplingParams { min_p: 0.05, ..plain() }, 1.5, 0.05),
             ("top_k", SamplingParams { top_k: 50, ..plain() }, 1.3, 0.05),
             ("xtc", SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.01, ..plain() }, 5.2, 2.1),
             (
@@ -98,7 +98,7 @@ mod tests {
                     xtc_probability: 1.0,
                     ..plain()
                 },
-                2.2,
+                2.5,
                 1.1,
             ),
             (
@@ -111,7 +111,7 @@ mod tests {
                     frequency_penalty: 0.3,
                     ..plain()
                 },
-                4.2,
+                4.5,
                 1.1,
             ),
         ]
