@@ -130,8 +130,8 @@ impl RunSum {
     pub(crate) fn add(&mut self, terms: &[f64]) {
         let (chunks, rest) = terms.as_chunks::<LANES>();
         for chunk in chunks {
-            for lane in 0..LANES {
-                self.0[lane] += chunk[lane];
+            for (lane, term) in self.0.iter_mut().zip(chunk) {
+                *lane += term;
             }
         }
         for (lane, term) in self.0.iter_mut().zip(rest) {
