@@ -29,6 +29,8 @@ demo: model build ## Get the default model, build, and draw dates under a constr
 test: model ## Run all tests
 	$(if $(NEXTEST),cargo nextest run --workspace --all-features)
 	cargo test --workspace --all-features $(if $(NEXTEST),--doc)
+	RUSTFLAGS='--cfg shuttle' cargo test -p lockstep-engine --test shuttle \
+	  --target-dir "$${CARGO_TARGET_DIR:-target}/shuttle"
 
 lint: ## Check formatting, lints and documentation
 	cargo fmt --all --check
@@ -39,6 +41,8 @@ bench: model ## Measure steps of decoding and of SMC, cohorts, token masks and d
 	cargo build --release --bin lockstep --features lockstep/peers
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench step
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench smc
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench engine
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench cache
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench mask
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench draw
 

@@ -18,9 +18,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Draw weighted samples from a model under constraints and critics
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Continue one text or many, each with settings of its own
-    Generate(GenerateArgs),
+    Generate(Box<GenerateArgs>),
     /// Show what a constraint accepts, and where it refuses a text; needs no model
     Explain(ExplainArgs),
     /// Show the tokens of a text
@@ -90,9 +90,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
 
+    #[command(flatten)]
+    pub(crate) awrs: AwrsArgs,
+
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
     pub(crate) resampling: String,
+
+    /// Write what every particle did in every step to this file, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "problems")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Fixes all randomness [default: taken from the operating system, and shown]
     #[arg(long, value_name = "N")]
@@ -108,6 +115,23 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) cohort: CohortArgs,
+}
+
+/// How `--sampler awrs` rejects and weighs.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Rejection")]
+pub(crate) struct AwrsArgs {
+    /// Accepted candidates looked for, at least 2: more of them steady the weight [default: 2]
+    #[arg(long = "awrs-accepts", value_name = "N")]
+    pub(crate) accepts: Option<u32>,
+
+    /// Rejected candidates after which a row gives up, at least 2 [default: no limit]
+    #[arg(long = "awrs-rejects", value_name = "N")]
+    pub(crate) rejects: Option<u64>,
+
+    /// Where weights come from: recursive, geometric or auto [default: recursive]
+    #[arg(long = "awrs-estimator", value_name = "NAME")]
+    pub(crate) estimator: Option<String>,
 }
 
 /// Many problems that step together.
@@ -358,6 +382,10 @@ pub(crate) enum BenchCommand {
     Smc(BenchSmcArgs),
     /// Measure how good the ways of drawing are, whatever their time
     Inference(BenchInferenceArgs),
+    /// Time what the engine adds to a forward: draws in one pass beside draws row by row
+    Engine(BenchEngineArgs),
+    /// Count the prompt tokens that stored prompts save
+    Cache(BenchCacheArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
     /// Time the draw pass, from logits to tokens; needs no model
@@ -427,6 +455,41 @@ impl fmt::Display for BlockSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.rows, self.ids)
     }
+}
+
+/// Time what the engine adds to a forward: draws in one pass beside draws row by row
+#[derive(Debug, Args)]
+pub(crate) struct BenchEngineArgs {
+    /// Threads of the draw pass [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZero<usize>>,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub(crate) rounds: usize,
+
+    /// Tokens that each row draws
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) tokens: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Count the prompt tokens that stored prompts save
+#[derive(Debug, Args)]
+pub(crate) struct BenchCacheArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Rounds, each on new engines
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) rounds: usize,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Time the token masks of regular expressions, beside llguidance if that is built in
@@ -514,11 +577,11 @@ pub(crate) struct BenchInferenceArgs {
     pub(crate) model: ModelArgs,
 
     /// Runs of each way on the small models whose mass is known
-    #[arg(long, value_name = "N", default_value_t = 500)]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) small_runs: u64,
 
     /// Runs of each way on the model; 0 leaves it out
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 6)]
     pub(crate) runs: u64,
 
     /// Write the tables, the plot and the figures as JSON into this folder's inference.md,

@@ -34,6 +34,8 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Step(args)) => bench::step::step(&args),
         Command::Bench(BenchCommand::Smc(args)) => bench::smc::smc(&args),
         Command::Bench(BenchCommand::Inference(args)) => bench::inference::inference(&args),
+        Command::Bench(BenchCommand::Engine(args)) => bench::engine::engine(&args),
+        Command::Bench(BenchCommand::Cache(args)) => bench::cache::cache(&args),
         Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
         Command::Bench(BenchCommand::Draw(args)) => bench::draw::draw(&args),
     };

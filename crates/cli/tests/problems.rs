@@ -50,7 +50,7 @@ fn solve(args: &[&str], problems: &str) -> BTreeMap<String, String> {
 fn problems() -> Vec<Value> {
     vec![
         json!({"id": "year", "prompt": "The year was", "regex": " [0-9]{4}", "particles": 6, "max_tokens": 8}),
-        json!({"id": "sky", "prompt": "The sky is", "choice": [" blue", " dark green"], "sampler": "awrs",
+        json!({"id": "sky", "prompt": "The sky is", "choice": [" blue", " dark green"], "sampler": "awrs", "awrs_accepts": 3, "awrs_rejects": 900, "awrs_estimator": "geometric",
                "particles": 5, "ess": 0.9, "resampling": "systematic", "problem": 3}),
         json!({"id": 7, "prompt": "My review:", "words": {"good": 1.5, "bad": -2}, "words_cap": 2,
                "critic_prompt": "A nice review:", "particles": 4, "max_tokens": 6, "temperature": 0.8}),
@@ -79,6 +79,7 @@ fn a_problem_has_one_result_alone_and_in_any_cohort() {
     // The same problem in flags.
     let flags = [
         &["run", "--json", "--prompt", "The sky is", "--choice", " blue", "--choice", " dark green"][..],
+        &["--awrs-accepts", "3", "--awrs-rejects", "900", "--awrs-estimator", "geometric"],
         &["--sampler", "awrs", "--particles", "5", "--ess", "0.9", "--resampling", "systematic"],
         &["--problem", "3", "--seed", "4", "--max-tokens", "12"],
     ];
@@ -94,7 +95,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
     let lines = [
         (
             r#"{"prompt": "Hi", "particels": 3}"#,
-            "`particels`: is no field of a problem: use id, prompt, chat, regex",
+            "`particels`: is no field of a line: use id, prompt, chat, regex",
         ),
         (r#"{"prompt": "Hi", "particles": 0}"#, "particles: must be at least 1"),
         (r#"{"prompt": "Hi", "particles": "3"}"#, "particles: \"3\" is not a whole number"),
@@ -110,7 +111,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
         (r#"{"prompt": "Hi", "id": [1]}"#, "id: [1] is not a string or a whole number"),
         (r#"{"prompt": "", "regex": "a"}"#, "prompt: is empty"),
         (r#"{"regex": "a"}"#, "prompt: is missing"),
-        (r#"["Hi"]"#, "a problem is a JSON object"),
+        (r#"["Hi"]"#, "a line is a JSON object"),
         (r#"{"prompt": "Hi"#, "is not JSON: "),
     ];
     let mut text: String = lines.iter().map(|(line, _)| format!("{line}\n\n")).collect();
@@ -142,7 +143,7 @@ fn files_that_make_no_sense_are_refused_before_any_work() {
     let (message, code) = refusal(&["--problems", "-"], twice);
     assert!(message.starts_with("lockstep: --problems: lines 1 and 2 have the id 2: "), "{message}");
     assert_eq!(code, 2);
-    assert_eq!(refusal(&["--problems", "-"], "\n \n").0, "lockstep: --problems: there is no problem in it\n");
+    assert_eq!(refusal(&["--problems", "-"], "\n \n").0, "lockstep: --problems: there is no line in it\n");
     let (message, code) = refusal(&["--problems", "no/such/file"], "");
     assert!(message.starts_with("lockstep: --problems: no/such/file: "), "{message}");
     assert_eq!(code, 1);
@@ -182,7 +183,7 @@ fn resuming_does_what_is_left() {
 
     fs::write(&path, "{\"no\": \"result\"}\n").unwrap();
     let output = lockstep(&[&["run", "--problems", "-"], &resume[..]].concat(), &problems);
-    assert!(String::from_utf8(output.stderr).unwrap().contains("line 1 is no result of a problem"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("line 1 is no result"));
     assert_eq!(output.status.code(), Some(2));
 }
 

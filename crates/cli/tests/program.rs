@@ -6,6 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use lockstep::control::Recording;
+use lockstep::control::record::Mode;
 use lockstep::grammar::{Dfa, RegexOptions};
 use serde_json::Value;
 
@@ -100,6 +102,30 @@ fn a_critic_prompt_and_chat_run() {
 }
 
 #[test]
+fn a_record_holds_every_step_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("steps.json");
+    let flags = ["--particles", "4", "--seed", "3"];
+    let plain = result(run("date", &flags));
+    let recorded = result(run("date", &[&flags[..], &["--record", path.to_str().unwrap()]].concat()));
+    assert_eq!(recorded, plain);
+    let recording = Recording::read(&path).unwrap();
+    assert_eq!(
+        recording.steps().iter().filter(|step| step.mode == Mode::Resample).count() as u64,
+        plain["n_resamples"]
+    );
+    let last = recording.contents().last().unwrap();
+    assert_eq!(last.len(), 4);
+    assert!(last.iter().all(|text| text.starts_with("␣") && text.ends_with("|EOS")), "{last:?}");
+
+    let nowhere = folder.path().join("no/steps.json");
+    let (message, code) = refusal(&["run", "--prompt", "a", "--record", nowhere.to_str().unwrap()]);
+    assert!(code == 2 && message.starts_with("lockstep: --record: "), "{message}");
+    let (message, code) = refusal(&["run", "--problems", "all.jsonl", "--record", "steps.json"]);
+    assert!(code == 2 && message.contains("--record"), "{message}");
+}
+
+#[test]
 fn tokenize_shows_ids_and_texts() {
     let output = lockstep(&["tokenize", "--json", "Hello world"]);
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -110,7 +136,7 @@ fn tokenize_shows_ids_and_texts() {
 
 #[test]
 fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--particles", "0"], "--particles: must be at least 1"),
         (&["--max-tokens", "0"], "--max-tokens: must be at least 1"),
         (&["--max-tokens", "9000"], "--max-tokens: 9000 after a prompt of 1 exceed"),
@@ -118,6 +144,12 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
         (&["--ess", "NaN"], "--ess: NaN must lie between 0 and 1"),
         (&["--temperature", "0"], "--temperature: 0 must be finite and greater than 0"),
         (&["--sampler", "awrs"], "--sampler: awrs rejects by a constraint"),
+        (&["--awrs-accepts", "3"], "--awrs-accepts: only the sampler awrs has it"),
+        (&["--sampler", "awrs", "--regex", "a", "--awrs-rejects", "1"], "--awrs-rejects: must be at least 2"),
+        (
+            &["--sampler", "awrs", "--regex", "a", "--awrs-estimator", "best"],
+            "--awrs-estimator: estimator `best`",
+        ),
         (&["--resampling", "best"], "--resampling: "),
         (&["--critic-prompt", ""], "--critic-prompt: is empty"),
         (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),

@@ -34,7 +34,7 @@ struct Entry<V> {
     used: AtomicBool,
 }
 
-impl<K: Copy + Eq + Hash, V> Cache<K, V> {
+impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     /// An empty cache of at most `bound` bytes.
     pub(crate) fn new(bound: usize) -> Self {
         let inner = Inner { entries: HashMap::new(), ring: VecDeque::new(), bytes: 0 };
@@ -42,9 +42,9 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     }
 
     /// The value of `key`, if it is here.
-    pub(crate) fn find(&self, key: K) -> Option<Arc<V>> {
+    pub(crate) fn find(&self, key: &K) -> Option<Arc<V>> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = inner.entries.get(&key)?;
+        let entry = inner.entries.get(key)?;
         entry.used.store(true, Ordering::Relaxed);
         Some(Arc::clone(&entry.value))
     }
@@ -62,7 +62,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
         inner.evict(self.bound - bytes);
         inner.bytes += bytes;
-        inner.ring.push_back(key);
+        inner.ring.push_back(key.clone());
         inner.entries.insert(key, Entry { value: Arc::clone(&value), bytes, used: AtomicBool::new(false) });
         value
     }
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V> Inner<K, V> {
+impl<K: Clone + Eq + Hash, V> Inner<K, V> {
     /// Drops entries until they take at most `bound` bytes.
     fn evict(&mut self, bound: usize) {
         while self.bytes > bound {
@@ -110,7 +110,7 @@ mod tests {
         let cache = Cache::new(3 * (BYTES_PER_ENTRY + 4));
         fill(&cache, 0..3);
         assert_eq!(cache.byte_len(), 3 * (BYTES_PER_ENTRY + 4));
-        assert_eq!(cache.find(0).as_deref(), Some(&0));
+        assert_eq!(cache.find(&0).as_deref(), Some(&0));
         fill(&cache, [3]);
         assert_eq!(kept(&cache), [0, 2, 3]);
         fill(&cache, [4, 5]);
@@ -122,7 +122,7 @@ mod tests {
         let cache = Cache::new(BYTES_PER_ENTRY + 4);
         let held = cache.insert(1, Arc::new(10), 4);
         fill(&cache, 2..9);
-        assert!(cache.find(1).is_none());
+        assert!(cache.find(&1).is_none());
         assert_eq!(*held, 10);
     }
 

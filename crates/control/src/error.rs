@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Cancelled,
     /// A merged call was given up by the run that made it for everybody.
     BatchAbandoned,
+    /// The run's record could not be written.
+    Record,
 }
 
 /// An error of a potential, a sampler or a run.
@@ -63,6 +65,7 @@ impl From<EngineError> for ControlError {
     fn from(error: EngineError) -> Self {
         let kind = match error {
             EngineError::Row(RowError::NonFinite { .. }) => ErrorKind::Row,
+            EngineError::Cancelled => ErrorKind::Cancelled,
             _ => ErrorKind::Engine,
         };
         Self::new(kind, error.to_string())

@@ -145,25 +145,27 @@ fn strata(weights: &[f64], uniforms: &mut dyn FnMut(u32) -> f64) -> Vec<usize> {
 }
 
 fn residual(weights: &[f64], uniforms: &mut dyn FnMut(u32) -> f64) -> Vec<usize> {
-    let n = weights.len();
-    // Shares of the largest weight make equal weights exactly 1 and their sum exactly N, so that
-    // each gets its one copy; N·(1/N), or a sum of N equal fractions, can fall short of it.
-    let largest = weights.iter().copied().fold(0.0, f64::max);
-    let shares: Vec<f64> = weights.iter().map(|weight| weight / largest).collect();
-    let total = total(&shares);
-    let mut ancestors = Vec::with_capacity(n);
-    let mut fractions = Vec::with_capacity(n);
-    for (j, share) in shares.iter().enumerate() {
-        let copies = n as f64 * share / total;
-        ancestors.extend(std::iter::repeat_n(j, copies as usize));
-        fractions.push(copies.fract());
-    }
-    let rest = n.saturating_sub(ancestors.len());
+    let (copies, fractions) = copies_and_fractions(weights);
+    let mut ancestors: Vec<usize> =
+        copies.iter().enumerate().flat_map(|(j, copies)| std::iter::repeat_n(j, *copies)).collect();
+    let rest = weights.len().saturating_sub(ancestors.len());
     if rest > 0 {
         ancestors.extend(Cumulative::new(&fractions).picks(rest, uniforms));
         ancestors.sort_unstable();
     }
     ancestors
+}
+
+/// `⌊N·w_j⌋` and the fractional part of `N·w_j`, for each j.
+pub(crate) fn copies_and_fractions(weights: &[f64]) -> (Vec<usize>, Vec<f64>) {
+    let n = weights.len() as f64;
+    // Shares of the largest weight make equal weights exactly 1 and their sum exactly N, so that
+    // each gets its one copy; N·(1/N), or a sum of N equal fractions, can fall short of it.
+    let largest = weights.iter().copied().fold(0.0, f64::max);
+    let shares: Vec<f64> = weights.iter().map(|weight| weight / largest).collect();
+    let total = total(&shares);
+    let expected = shares.iter().map(|share| n * share / total);
+    expected.map(|copies| (copies as usize, copies.fract())).unzip()
 }
 
 /// The sum of the weights, in index order.

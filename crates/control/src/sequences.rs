@@ -10,9 +10,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use lockstep_sample::{DrawKey, TokenId, math};
+use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId, math};
 
 use crate::resampling::Cumulative;
+use crate::retained::Retained;
+use crate::units::{Nested, UnitEnds};
 use crate::weights;
 
 /// N token sequences with log-weights (nats). A finished sequence ends in [`TokenId::EOS`], which
@@ -21,9 +23,23 @@ use crate::weights;
 pub struct Sequences {
     contexts: Vec<Vec<TokenId>>,
     log_weights: Vec<f64>,
+    /// How each context groups into units; empty if none does.
+    ends: Vec<UnitEnds>,
     seed: Option<u64>,
     n_resamples: usize,
     n_failed: usize,
+    /// If a run made this population.
+    origin: Option<Origin>,
+}
+
+/// What is left of the run that made a population.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Origin {
+    pub(crate) problem: ProblemKey,
+    /// The most steps that there could be.
+    pub(crate) max_tokens: usize,
+    /// For each particle the sampler's log-weight of each step.
+    pub(crate) increments: Vec<Vec<f64>>,
 }
 
 /// Contexts and log-weights that make no population.
@@ -44,6 +60,14 @@ pub enum SequencesError {
         /// The first such particle.
         index: usize,
     },
+    /// A particle is no path that a conditional run could retain.
+    #[error("particle {index} cannot be retained: {reason}")]
+    Retained {
+        /// The particle.
+        index: usize,
+        /// What is the matter with it.
+        reason: &'static str,
+    },
 }
 
 impl Sequences {
@@ -58,7 +82,23 @@ impl Sequences {
         if let Some(index) = log_weights.iter().position(|w| w.is_nan() || *w == f64::INFINITY) {
             return Err(SequencesError::Weight { index });
         }
-        Ok(Self { contexts, log_weights, seed: None, n_resamples: 0, n_failed: 0 })
+        Ok(Self {
+            contexts,
+            log_weights,
+            ends: Vec::new(),
+            seed: None,
+            n_resamples: 0,
+            n_failed: 0,
+            origin: None,
+        })
+    }
+
+    /// Notes how each context groups into units.
+    pub(crate) fn with_units(mut self, ends: Vec<UnitEnds>) -> Self {
+        if ends.iter().any(|ends| ends.depth() > 0) {
+            self.ends = ends;
+        }
+        self
     }
 
     /// Notes the seed that the run used.
@@ -80,6 +120,38 @@ impl Sequences {
     pub fn with_n_failed(mut self, n_failed: usize) -> Self {
         self.n_failed = n_failed;
         self
+    }
+
+    /// Notes the run.
+    pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    /// Particle `index` as a path that a [conditional run](crate::Smc::conditional) can retain, with
+    /// the increments that it was drawn with if a run made this population.
+    ///
+    /// # Errors
+    /// If there is no such particle, or it is dead or has not ended.
+    pub fn retained(&self, index: usize) -> Result<Retained, SequencesError> {
+        let refusal = |reason| SequencesError::Retained { index, reason };
+        let (context, weight) = self.get(index).ok_or(refusal("there is no such particle"))?;
+        if weight == f64::NEG_INFINITY {
+            return Err(refusal("its weight is -inf"));
+        }
+        if context.last() != Some(&TokenId::EOS) {
+            return Err(refusal("it has not ended"));
+        }
+        let ends = self.ends.get(index).cloned().unwrap_or_default();
+        let path = Retained::new(context.to_vec()).with_units(ends);
+        Ok(match &self.origin {
+            None => path,
+            Some(Origin { increments, max_tokens, .. }) => {
+                let increments = increments[index].clone();
+                let limit = (increments.len() == *max_tokens).then_some(*max_tokens);
+                path.with_increments(increments).with_limit(limit)
+            }
+        })
     }
 
     /// The seed of the run: a rerun with it is identical. `None` if no run made this population.
@@ -186,6 +258,23 @@ impl Sequences {
         distribution(self.live().map(|(context, weight)| (context.to_vec(), weight)).collect())
     }
 
+    /// Context `i` as it groups into units: tokens by themselves if the sampler drew no units.
+    ///
+    /// # Panics
+    /// If there is no particle `i`.
+    #[must_use]
+    pub fn nested(&self, i: usize) -> Vec<Nested> {
+        let context = &self.contexts[i];
+        self.ends.get(i).map_or_else(|| UnitEnds::none().nest(context), |ends| ends.nest(context))
+    }
+
+    /// As [`Self::posterior`], of nested contexts: equal tokens in different units are told apart.
+    #[must_use]
+    pub fn nested_posterior(&self) -> Vec<(Vec<Nested>, f64)> {
+        let live = self.log_weights.iter().enumerate().filter(|(_, weight)| **weight > f64::NEG_INFINITY);
+        distribution(live.map(|(i, weight)| (self.nested(i), *weight)).collect())
+    }
+
     /// The distinct texts of live, finished particles with their probabilities among those, most
     /// probable first; empty if there are none. `bytes` gives the bytes of a token; a particle
     /// whose bytes are not UTF-8 is left out, and contexts of equal text are one text.
@@ -196,6 +285,13 @@ impl Sequences {
             String::from_utf8(tokens.iter().flat_map(|&token| bytes(token)).copied().collect()).ok()
         };
         distribution(self.live().filter_map(|(context, weight)| Some((text(context)?, weight))).collect())
+    }
+
+    /// The key of a run's picks from its population, for [`Self::sample`]; `None` if no run made
+    /// this population.
+    #[must_use]
+    pub fn pick_key(&self) -> Option<DrawKey> {
+        self.origin.as_ref().map(|origin| DrawKey::new(origin.problem, POPULATION, 0, 1))
     }
 
     /// `k` independent picks, with replacement, by normalised weight: particle numbers in the
@@ -238,7 +334,6 @@ fn distribution<T: Clone + Eq + Hash>(weighted: Vec<(T, f64)>) -> Vec<(T, f64)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_sample::{POPULATION, ProblemKey};
 
     const DEAD: f64 = f64::NEG_INFINITY;
     /// Bytes of the tokens of these tests; tokens 0 and 4 are equal in bytes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lockstep_control::potential::{BoolFsa, Claims, Coerced, Potential, Row, Run, Wfsa};
 use lockstep_control::testkit::{
     Tolerance, assert_batch_consistency, assert_claims, assert_contract, assert_cursor, assert_soundness,
-    assert_tight, words,
+    assert_sparse, assert_tight, words,
 };
 use lockstep_engine::vocab::{TokenEntry, Vocabulary};
 use lockstep_grammar::{RegexErrorKind, RegexOptions, WeightedArc};
@@ -48,6 +48,7 @@ fn arc(from: u32, byte: u8, to: u32, weight: f64) -> WeightedArc {
 fn check(potential: &dyn Potential, symbols: &[u8], depth: usize, completion: usize, tolerance: Tolerance) {
     let symbols = bytes(symbols);
     assert_contract(potential, &words(&symbols, depth), tolerance);
+    assert_sparse(potential, &words(&symbols, depth));
     assert_soundness(potential, &symbols, depth);
     assert_claims(potential, &symbols, depth, completion, tolerance);
     // Also an id that is no member of the byte vocabulary.
@@ -243,6 +244,7 @@ proptest! {
         };
         let symbols = bytes(b"ab");
         assert_contract(&wfsa, &words(&symbols, 3), Tolerance::WEIGHTED);
+        assert_sparse(&wfsa, &words(&symbols, 3));
         assert_claims(&wfsa, &symbols, 2, 3, Tolerance::WEIGHTED);
         assert_cursor(&wfsa, &symbols, 40, 1, Tolerance::WEIGHTED);
     }

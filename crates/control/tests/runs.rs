@@ -6,9 +6,10 @@ use std::num::NonZero;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use lockstep_control::potential::{Demands, FromSequences, Run, SequencePotential};
 use lockstep_control::{
-    Awrs, AwrsOptions, BoolFsa, Coerced, Direct, Potential, Product, PromptedLlm, Sequences, Smc, SmcOptions,
-    TokenSampler,
+    Awrs, AwrsOptions, BoolFsa, Coerced, ControlError, Direct, MemoryRecord, Potential, Product, PromptedLlm,
+    Sequences, Smc, SmcOptions, TokenSampler,
 };
 use lockstep_engine::testkit::{ForwardLog, ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
@@ -99,11 +100,21 @@ fn smc_19_a_run_alone_and_among_seven_others_is_the_same_bit_for_bit() {
                 let (engine, ready) = (&engine, &ready);
                 scope.spawn(move || {
                     let (smc, options) = problem(engine, which as u64);
-                    let run = smc.start(&options).unwrap();
+                    // Half of the runs are recorded.
+                    let record = MemoryRecord::default();
+                    let mut run = smc.start(&options).unwrap();
+                    if (which + threads).is_multiple_of(2) {
+                        run = run.with_record(record.clone());
+                    }
                     ready.wait();
                     let mut run = run;
                     run.by_ref().for_each(|step| assert!(step.is_ok()));
                     assert_same(&run.sequences(), expected);
+                    if let Some(last) = record.steps().last() {
+                        let recorded = last.particles.iter().map(|particle| particle.logweight);
+                        assert!(recorded.eq(expected.log_weights().iter().copied()));
+                    }
+                    assert_eq!((which + threads).is_multiple_of(2), !record.steps().is_empty());
                 });
             }
         });
@@ -201,6 +212,48 @@ fn smc_31_a_thousand_particles_run_in_slices_and_equal_the_unsliced_reference() 
     let (sliced, slices) = run(64);
     assert_same(&sliced, &reference);
     assert!(slices > whole);
+}
+
+/// A critic that asks the engine of its run, with a run of its own in each call.
+struct Nested(Engine);
+
+impl SequencePotential for Nested {
+    fn vocab(&self) -> &Arc<Vocabulary> {
+        static VOCAB: std::sync::LazyLock<Arc<Vocabulary>> = std::sync::LazyLock::new(vocab);
+        &VOCAB
+    }
+    fn prefix(&self, context: &[TokenId]) -> Result<f64, ControlError> {
+        let llm = prompted(&self.0, &[5]);
+        let mut demands = Demands::default();
+        llm.demand(1, 9, &mut demands)?;
+        let mut cursor = llm.open(1, &Run::reserve(demands)?)?;
+        cursor.advance(&[0], &[context]);
+        cursor.score(&[0]).remove(0)
+    }
+    fn complete(&self, context: &[TokenId]) -> Result<f64, ControlError> {
+        self.prefix(context)
+    }
+}
+
+#[test]
+fn smc_32_critics_that_call_the_same_engine_do_not_deadlock() {
+    // Stragglers are waited for without limit.
+    let solve = |engine: &Engine, prompt: &[u32]| {
+        let critic = FromSequences::new(Nested(engine.clone()));
+        let sampler = Direct::new(Arc::new(prompted(engine, prompt)));
+        let options = SmcOptions { n_particles: 3, max_tokens: 5, seed: Some(8), ..SmcOptions::default() };
+        Smc::new(Arc::new(sampler), Some(Arc::new(critic))).unwrap().run(&options).unwrap()
+    };
+    let prompts: [&[u32]; 2] = [&[0, 1], &[2, 1]];
+    let solo = prompts.map(|prompt| solve(&scripted(1 << 10).0, prompt));
+    let (engine, _) = scripted(1 << 10);
+    thread::scope(|scope| {
+        let both = prompts.map(|prompt| scope.spawn(|| solve(&engine, prompt)));
+        for (run, solo) in both.into_iter().zip(&solo) {
+            assert_same(&run.join().unwrap(), solo);
+        }
+    });
+    assert_eq!(engine.reserved_kv_bytes(), 0);
 }
 
 #[test]

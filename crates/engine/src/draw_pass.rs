@@ -186,7 +186,7 @@ fn answer_wish(tile: &Arc<Tile>, at: usize, request: &RowRequest, wish: &Wish) -
     match wish {
         Wish::Draw { key, method, mask } => {
             let draw = RowDraw {
-                logits: &tile.row(at)[..request.vocab.len()],
+                logits: tile.logits(at, &request.vocab),
                 temperature: request.temperature,
                 eos: request.vocab.eos(),
                 mask: mask.as_deref(),

@@ -20,7 +20,7 @@ use crate::row::{RowRequest, Wish};
 use crate::scheduler::{Command, QueuedRow, Scheduler, Shared};
 use crate::stats::Stats;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, PoisonError, Sender, mpsc, thread};
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, Waits};
 
 /// A running engine. Clones are the same engine; it ends when the last handle is gone.
 #[derive(Clone, Debug)]
@@ -168,6 +168,10 @@ impl Engine {
         if bytes > most {
             return Err(EngineError::TooLarge { needed: bytes, limit: most });
         }
+        // Whoever need not wait stays busy throughout, and others' forwards wait for it.
+        if let Some(reservation) = self.shared.kv.reserve_now(bytes) {
+            return Ok(reservation);
+        }
         let blocked = Blocked::here();
         let reservation = self.shared.kv.reserve(bytes);
         blocked.resume();
@@ -177,7 +181,13 @@ impl Engine {
     /// Joins as a new party, busy on the calling thread until it waits.
     #[must_use]
     pub fn party(&self) -> Party {
-        Party { id: self.shared.parties.join(), engine: self.clone() }
+        Party { id: self.shared.parties.join(), engine: self.clone(), waits: Waits::default() }
+    }
+
+    /// A number that no other living engine has: an order in which to take several.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
     }
 
     /// Whether two handles are the same engine.
@@ -201,6 +211,7 @@ impl Engine {
 pub struct Party {
     id: PartyId,
     engine: Engine,
+    waits: Waits,
 }
 
 impl Party {
@@ -218,7 +229,8 @@ impl Party {
     /// A sequence may have one unanswered row at a time, and must not be forked meanwhile.
     ///
     /// # Errors
-    /// [`EngineError::Request`] naming the row and field, [`EngineError::Stopped`].
+    /// [`EngineError::Request`] naming the row and field, [`EngineError::Stopped`],
+    /// [`EngineError::Cancelled`].
     pub fn submit(&self, rows: Vec<RowRequest>) -> Result<Ticket, EngineError> {
         for (index, row) in rows.iter().enumerate() {
             check(row, &self.engine.shared.capabilities)
@@ -226,7 +238,8 @@ impl Party {
         }
         self.engine.shared.parties.touch(self.id);
         let parties = Arc::clone(&self.engine.shared.parties);
-        let (ticket, slot) = Ticket::new(rows.len(), parties, self.id);
+        let (ticket, slot) = Ticket::new(&rows, parties, self.id);
+        self.waits.note(&slot)?;
         let rows = rows
             .into_iter()
             .enumerate()
@@ -237,6 +250,12 @@ impl Party {
             .send(Command::Rows(rows))
             .map_err(|_| EngineError::Stopped("its thread has ended".into()))?;
         Ok(ticket)
+    }
+
+    /// Ends all waits of the party with [`EngineError::Cancelled`], from any thread; whatever it
+    /// submits from now on ends so too. Its sequences stay until they are dropped.
+    pub fn cancel(&self) {
+        self.waits.cancel();
     }
 }
 
@@ -299,12 +318,6 @@ fn check(row: &RowRequest, capabilities: &Capabilities) -> Result<(), (&'static 
     }
     if !(row.temperature.is_finite() && row.temperature > 0.0) {
         return Err(("temperature", format!("{} must be finite and greater than 0", row.temperature)));
-    }
-    if row.vocab.len() > capabilities.vocab_size {
-        return Err((
-            "vocab",
-            format!("has {} ids but the model has {}", row.vocab.len(), capabilities.vocab_size),
-        ));
     }
     for wish in &row.wishes {
         if let Wish::Draw { mask: Some(mask), .. } = wish

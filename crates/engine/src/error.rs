@@ -41,6 +41,9 @@ pub enum EngineError {
     /// The model failed in the forward that held the row.
     #[error("model: {0}")]
     Model(#[from] ModelError),
+    /// The party that submitted the row was cancelled.
+    #[error("the party was cancelled")]
+    Cancelled,
     /// The engine has ended; nothing more can be submitted.
     #[error("the engine has stopped: {0}")]
     Stopped(String),

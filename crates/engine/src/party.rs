@@ -81,7 +81,8 @@ impl Parties {
 
     /// Remembers that the calling thread has parties here.
     fn note_thread(self: &Arc<Self>) {
-        TABLES.with_borrow_mut(|tables| {
+        TABLES.with(|tables| {
+            let mut tables = tables.borrow_mut();
             if !tables.iter().any(|table| std::ptr::eq(table.as_ptr(), Arc::as_ptr(self))) {
                 tables.retain(|table| table.strong_count() > 0);
                 tables.push(Arc::downgrade(self));
@@ -143,7 +144,7 @@ impl Blocked {
     #[must_use]
     pub fn here() -> Self {
         let tables: Vec<Arc<Parties>> =
-            TABLES.with_borrow(|tables| tables.iter().filter_map(Weak::upgrade).collect());
+            TABLES.with(|tables| tables.borrow().iter().filter_map(Weak::upgrade).collect());
         let blocked = tables.into_iter().map(|table| {
             let ids = table.block_thread();
             (table, ids)

@@ -20,7 +20,8 @@ pub struct RowRequest {
     pub tokens: Vec<TokenId>,
     /// The temperature of every wish, greater than 0: weights are of `softmax(l / T)`.
     pub temperature: f64,
-    /// The ids that count (logits beyond its length are padding) and the end-of-sequence set.
+    /// The ids that count, and the end-of-sequence set. Logits beyond its length are padding; ids
+    /// for which the model has no logit weigh `-inf`.
     pub vocab: Arc<Vocabulary>,
     /// What is wanted of the last position's logits; each wish gets a [`Reply`], in order.
     pub wishes: Vec<Wish>,
@@ -71,6 +72,11 @@ impl Tile {
     pub(crate) fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..(row + 1) * self.width]
     }
+
+    /// The logits of a row's real ids: those that both the model and the vocabulary have.
+    pub(crate) fn logits(&self, row: usize, vocab: &Vocabulary) -> &[f32] {
+        &self.row(row)[..self.width.min(vocab.len())]
+    }
 }
 
 /// A handle on one row of next-token log-weights: `w = l / T - LSE(l / T)` over the real ids,
@@ -92,7 +98,7 @@ impl LogitRow {
         vocab: Arc<Vocabulary>,
         temperature: f64,
     ) -> Result<Self, RowError> {
-        let logits = &tile.row(row)[..vocab.len()];
+        let logits = tile.logits(row, &vocab);
         let normalizer = Normalizer::of(logits, temperature)?;
         let eos = normalizer.eos(logits, vocab.eos());
         Ok(Self { tile, row, vocab, normalizer, eos })
@@ -110,7 +116,8 @@ impl LogitRow {
         if token.is_eos() {
             self.eos
         } else if self.vocab.is_member(token) {
-            self.normalizer.logw(self.logits()[token.index()])
+            let logit = self.logits().get(token.index());
+            logit.map_or(f64::NEG_INFINITY, |logit| self.normalizer.logw(*logit))
         } else {
             f64::NEG_INFINITY
         }
@@ -125,7 +132,9 @@ impl LogitRow {
     /// Writes the whole row by position (see [`Vocabulary::row_len`]).
     pub fn fill(&self, out: &mut [f64]) {
         let logits = self.logits();
-        self.normalizer.fill(logits, &mut out[..logits.len()]);
+        let (known, missing) = out.split_at_mut(logits.len());
+        self.normalizer.fill(logits, known);
+        missing.fill(f64::NEG_INFINITY);
         for &id in self.vocab.eos().ids() {
             out[id as usize] = f64::NEG_INFINITY;
         }
@@ -133,6 +142,6 @@ impl LogitRow {
     }
 
     fn logits(&self) -> &[f32] {
-        &self.tile.row(self.row)[..self.vocab.len()]
+        self.tile.logits(self.row, &self.vocab)
     }
 }

@@ -203,7 +203,6 @@ fn requests_are_refused_whole_and_name_row_and_field() {
     refused(row(&bad, &[0; (1 << 16) + 1], Wish::Row), "tokens");
     refused(RowRequest { temperature: 0.0, ..row(&bad, &[0], Wish::Row) }, "temperature");
     refused(RowRequest { temperature: f64::NAN, ..row(&bad, &[0], Wish::Row) }, "temperature");
-    refused(RowRequest { vocab: vocabulary(&["a"; 5], &[]), ..row(&bad, &[0], Wish::Row) }, "vocab");
     let key = DrawKey::new(ProblemKey::new(1, 0), 0, 1, 0);
     let mask = Some(Arc::new(Bitset::full(3)));
     refused(row(&bad, &[0], Wish::Draw { key, method: DrawMethod::GumbelMax, mask }), "mask");

@@ -8,8 +8,9 @@
 use crate::alphabet::Alphabet;
 use crate::error::RegexError;
 use crate::limits::{Budget, Limits};
+use crate::minimize::Arc;
 use crate::syntax::RegexOptions;
-use crate::{ahead, charset, nfa, product, strings, subset, syntax};
+use crate::{ahead, charset, nfa, partition, product, strings, subset, syntax};
 
 /// A live state of a [`Dfa`]: an index below [`Dfa::state_count`]. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +128,31 @@ impl Dfa {
         end.is_some_and(|state| self.is_final(state))
     }
 
+    /// States by what can be read from them: two have equal numbers exactly if after every text of
+    /// at most `depth` bytes both are dead, or both alive and in states of which `is_marked` says the
+    /// same.
+    #[must_use]
+    pub fn alike(&self, depth: usize, is_marked: impl Fn(StateId) -> bool) -> Vec<u32> {
+        let n_classes = self.classes.len();
+        let mut arcs: Vec<Arc> = Vec::new();
+        for (from, row) in (0..).zip(self.table.chunks_exact(n_classes)) {
+            for (class, &to) in (0..=u8::MAX).zip(row) {
+                match arcs.last_mut() {
+                    Some(last) if (last.from, last.to, last.high) == (from, to, class.wrapping_sub(1)) => {
+                        last.high = class;
+                    }
+                    _ if to != DEAD => arcs.push(Arc { from, low: class, high: class, to }),
+                    _ => {}
+                }
+            }
+        }
+        let marks: Vec<bool> = (0..self.finals.len() as u32).map(|state| is_marked(StateId(state))).collect();
+        let first = marks.iter().map(|mark| u32::from(*mark != marks[0])).collect();
+        let mut budget = Budget::unlimited();
+        let refined = partition::refine(&arcs, first, depth, &mut budget);
+        refined.expect("no limit is exceeded where there is none").0
+    }
+
     /// Memory held, in bytes.
     #[must_use]
     pub fn byte_len(&self) -> usize {
@@ -148,9 +174,7 @@ impl Dfa {
 
     /// The automaton of a syntax tree of our own, whose size is known to be small.
     pub(crate) fn from_hir_unlimited(hir: &regex_syntax::hir::Hir) -> Result<Self, RegexError> {
-        let limits = Limits { max_bytes: usize::MAX, max_time: std::time::Duration::MAX };
-        let mut budget = Budget::new(&limits);
-        Self::from_hir(hir, &mut budget)
+        Self::from_hir(hir, &mut Budget::unlimited())
     }
 
     /// The automaton of a syntax tree of our own, which holds no captures.

@@ -4,6 +4,7 @@
 //! language, without any state from which acceptance is out of reach. So a prefix is alive, that
 //! is [`Dfa::next`] has answered for each of its bytes, if and only if some accepted text extends
 //! it. A [`Wfsa`] gives texts weights, and knows the total weight of all that extend a prefix.
+//! A [`Cfg`] is a context-free grammar that tells which texts are complete and gives them trees.
 //! Nothing here knows of tokens or models.
 //!
 //! ```
@@ -23,10 +24,12 @@
 
 mod ahead;
 mod alphabet;
+mod cfg;
 mod charset;
 mod dfa;
 mod error;
 mod finite;
+mod interned;
 mod limits;
 mod log_sum;
 mod look;
@@ -39,6 +42,7 @@ mod subset;
 mod syntax;
 mod wfsa;
 
+pub use cfg::{Cfg, CfgError, CfgOptions, ParseNode, ParseTree};
 pub use dfa::{Dfa, StateId};
 pub use error::{RegexError, RegexErrorKind};
 pub use limits::Limits;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::{RegexError, RegexErrorKind};
 
 /// How much one construction may use before it fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The most memory, in bytes, as estimated while building. Default 256 MiB.
     pub max_bytes: usize,
@@ -38,6 +38,11 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self { limits: *limits, started: Instant::now(), used_bytes: 0, steps: 0 }
+    }
+
+    /// For what is known to be small.
+    pub(crate) fn unlimited() -> Self {
+        Self::new(&Limits { max_bytes: usize::MAX, max_time: Duration::MAX })
     }
 
     /// Takes `bytes` of the memory limit.

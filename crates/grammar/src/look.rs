@@ -76,6 +76,11 @@ impl Tracker {
     /// Not inside a word character.
     pub(crate) const OUTSIDE: Self = Self(None);
 
+    /// The tracker as a number of its own.
+    pub(crate) fn bits(self) -> u64 {
+        self.0.map_or(u64::MAX, |state| u64::from(state.0))
+    }
+
     /// The tracker after one more byte, and whether a word character ends with it.
     pub(crate) fn after(self, byte: u8) -> (Self, bool) {
         let dfa = &*WORD_CHARACTER;

@@ -37,7 +37,7 @@ pub(crate) fn intersection(a: &Dfa, b: &Dfa, budget: &mut Budget) -> Result<Draf
                     new
                 }
             };
-            draft.add_arc(Arc { from: done as u32, symbol: symbol as u8, to }, budget)?;
+            draft.add_arc(Arc { from: done as u32, low: symbol as u8, high: symbol as u8, to }, budget)?;
         }
         done += 1;
     }

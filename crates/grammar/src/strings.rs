@@ -40,7 +40,7 @@ where
             let from = *path.last().expect("the root stays on the path");
             let to = draft.add_state(false, budget)?;
             let symbol = draft.alphabet().symbol(byte);
-            draft.add_arc(Arc { from, symbol, to }, budget)?;
+            draft.add_arc(Arc { from, low: symbol, high: symbol, to }, budget)?;
             path.push(to);
         }
         draft.make_final(*path.last().expect("the root stays on the path"));

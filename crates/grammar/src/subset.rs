@@ -4,82 +4,91 @@
 //! the condition under which it got there. A thread that breaks its condition is dropped, so a text
 //! is accepted exactly if some thread matches with nothing left to keep. Patterns with look-aheads
 //! go another way, see `ahead`.
+//!
+//! Symbols are taken in stretches that no arc of the subset tells apart, so that a class of
+//! characters costs as much as it has ranges, not as it has bytes.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
-use std::rc::Rc;
+use std::collections::HashSet;
+use std::ops::Range;
 
 use crate::error::RegexError;
+use crate::interned::{Fold, Interned};
 use crate::limits::Budget;
 use crate::look::{Before, Condition, Kind, Tracker};
 use crate::minimize::{Arc, Draft};
 use crate::nfa::{Nfa, State};
 
 /// A state of the nondeterministic automaton and what it owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Thread {
     state: u32,
     condition: Condition,
 }
 
-impl Hash for Thread {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        // One word, not one call a field: hashing subsets is much of the work.
-        hasher.write_u64(u64::from(self.state) << 32 | u64::from(self.condition.bits()));
-    }
-}
-
 /// What identifies a deterministic state.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 struct Subset {
     tracker: Tracker,
-    /// Rising, only states that read or match; a match owes nothing.
-    threads: Vec<Thread>,
+    /// Rising, only states that read or match; a match owes nothing. Places of [`Subsets::threads`].
+    threads: Range<usize>,
 }
 
-/// Estimated bytes a subset takes beside its threads, in the table and in the queue.
-const BYTES_PER_SUBSET: usize = 120;
+/// Estimated bytes a subset takes beside its threads.
+const BYTES_PER_SUBSET: usize = size_of::<Subset>() + Interned::BYTES_EACH;
 
 /// The deterministic automaton of `nfa`, dead ends included.
 pub(crate) fn determinize(nfa: &Nfa, budget: &mut Budget) -> Result<Draft, RegexError> {
-    let mut subsets = Subsets::new(nfa);
-    let scratch_bytes = nfa.len() * size_of::<u32>();
+    let scratch_bytes = nfa.len() * 2 * size_of::<u32>();
     budget.charge(scratch_bytes)?;
+    let mut subsets = Subsets::new(nfa);
     let start = Thread { state: nfa.start, condition: Condition::NONE };
     subsets.intern(&[start], Before::START, Tracker::OUTSIDE, budget)?;
 
     let bytes = nfa.alphabet.representatives();
-    let mut buckets: Vec<Vec<Thread>> = vec![Vec::new(); bytes.len()];
+    let mut stretches = Stretches::new(bytes.len());
+    let mut kernels: Vec<Vec<Thread>> = vec![Vec::new(); bytes.len()];
     let mut done = 0;
-    while done < subsets.queue.len() {
-        budget.check_time()?;
-        let subset = Rc::clone(&subsets.queue[done]);
-        buckets.iter_mut().for_each(Vec::clear);
-        for thread in &subset.threads {
-            let State::Read(arcs) = nfa.state(thread.state) else { continue };
-            for arc in nfa.arcs(arcs) {
+    while done < subsets.all.len() {
+        budget.step()?;
+        let Subset { tracker, threads } = &subsets.all[done];
+        let (tracker, threads) = (*tracker, threads.clone());
+        let arcs = |thread: &Thread| match nfa.state(thread.state) {
+            State::Read(arcs) => nfa.arcs(arcs),
+            _ => &[],
+        };
+        // Assertions look at single bytes.
+        stretches.reset(nfa.has_looks);
+        for arc in subsets.threads[threads.clone()].iter().flat_map(arcs) {
+            stretches.cut(arc.low, arc.high);
+        }
+        stretches.number();
+        for thread in &subsets.threads[threads] {
+            for arc in arcs(thread) {
                 budget.step()?;
-                for symbol in usize::from(arc.low)..=usize::from(arc.high) {
-                    if let Some(condition) = thread.condition.after(bytes[symbol]) {
-                        buckets[symbol].push(Thread { state: arc.to, condition });
+                for stretch in stretches.within(arc.low, arc.high) {
+                    let symbol = stretches.begin[stretch];
+                    if let Some(condition) = thread.condition.after(bytes[usize::from(symbol)]) {
+                        kernels[stretch].push(Thread { state: arc.to, condition });
                     }
                 }
             }
         }
-        // Neighbouring symbols often lead to the same threads; closing those once is enough.
+        // Neighbouring stretches often lead to the same threads; closing those once is enough.
         let mut last: Option<(usize, Before, Tracker, u32)> = None;
-        for (symbol, &byte) in bytes.iter().enumerate() {
-            if buckets[symbol].is_empty() {
+        for stretch in 0..stretches.begin.len() {
+            if kernels[stretch].is_empty() {
                 continue;
             }
-            let (before, tracker) = nfa.context(subset.tracker, byte);
+            let (low, high) = stretches.ends(stretch);
+            let (before, tracker) = nfa.context(tracker, bytes[usize::from(low)]);
             let to = match last {
-                Some((of, b, t, to)) if (b, t) == (before, tracker) && buckets[of] == buckets[symbol] => to,
-                _ => subsets.intern(&buckets[symbol], before, tracker, budget)?,
+                Some((of, b, t, to)) if (b, t) == (before, tracker) && kernels[of] == kernels[stretch] => to,
+                _ => subsets.intern(&kernels[stretch], before, tracker, budget)?,
             };
-            last = Some((symbol, before, tracker, to));
-            subsets.draft.add_arc(Arc { from: done as u32, symbol: symbol as u8, to }, budget)?;
+            last = Some((stretch, before, tracker, to));
+            subsets.draft.add_arc(Arc { from: done as u32, low, high, to }, budget)?;
         }
+        kernels[..stretches.begin.len()].iter_mut().for_each(Vec::clear);
         done += 1;
     }
     budget.release(scratch_bytes + subsets.charged);
@@ -98,12 +107,67 @@ impl Nfa {
     }
 }
 
+/// The symbols, divided where some arc begins or ends.
+struct Stretches {
+    n_symbols: usize,
+    is_cut: [bool; 257],
+    /// The stretch of each symbol.
+    of: [u8; 256],
+    /// The first symbol of each stretch.
+    begin: Vec<u8>,
+}
+
+impl Stretches {
+    fn new(n_symbols: usize) -> Self {
+        Self { n_symbols, is_cut: [false; 257], of: [0; 256], begin: Vec::with_capacity(n_symbols) }
+    }
+
+    /// One stretch of all symbols, or each symbol by itself.
+    fn reset(&mut self, singly: bool) {
+        self.is_cut = [singly; 257];
+    }
+
+    fn cut(&mut self, low: u8, high: u8) {
+        self.is_cut[usize::from(low)] = true;
+        self.is_cut[usize::from(high) + 1] = true;
+    }
+
+    /// Numbers the stretches once all cuts are made.
+    fn number(&mut self) {
+        self.begin.clear();
+        for symbol in 0..self.n_symbols {
+            if symbol == 0 || self.is_cut[symbol] {
+                self.begin.push(symbol as u8); // at most 256 symbols
+            }
+            self.of[symbol] = (self.begin.len() - 1) as u8;
+        }
+    }
+
+    /// The stretches of the symbols from `low` to `high`.
+    fn within(&self, low: u8, high: u8) -> impl Iterator<Item = usize> + use<> {
+        usize::from(self.of[usize::from(low)])..=usize::from(self.of[usize::from(high)])
+    }
+
+    /// The first and the last symbol.
+    fn ends(&self, stretch: usize) -> (u8, u8) {
+        let end = self.begin.get(stretch + 1).map_or(self.n_symbols, |next| usize::from(*next));
+        (self.begin[stretch], (end - 1) as u8)
+    }
+}
+
+/// The number of a subset that is not known yet.
+const UNKNOWN: u32 = u32::MAX;
+
 /// The subsets found so far, numbered in the order of their discovery.
 struct Subsets<'a> {
     nfa: &'a Nfa,
     draft: Draft,
-    numbers: HashMap<Rc<Subset>, u32>,
-    queue: Vec<Rc<Subset>>,
+    numbers: Interned,
+    all: Vec<Subset>,
+    /// The threads of all subsets.
+    threads: Vec<Thread>,
+    /// The subset that each state alone grows into, where no assertion can make a difference.
+    of_one: Vec<u32>,
     charged: usize,
     // Scratch space of the closure.
     pending: Vec<Thread>,
@@ -118,8 +182,10 @@ impl<'a> Subsets<'a> {
         Self {
             nfa,
             draft: Draft::new(nfa.alphabet.clone()),
-            numbers: HashMap::new(),
-            queue: Vec::new(),
+            numbers: Interned::default(),
+            all: Vec::new(),
+            threads: Vec::new(),
+            of_one: vec![UNKNOWN; nfa.len()],
             charged: 0,
             pending: Vec::new(),
             entered: vec![0; nfa.len()],
@@ -136,38 +202,61 @@ impl<'a> Subsets<'a> {
         tracker: Tracker,
         budget: &mut Budget,
     ) -> Result<u32, RegexError> {
-        let threads = self.closure(kernel, before, budget)?;
+        let [Thread { state, .. }] = kernel else { return self.grow(kernel, before, tracker, budget) };
+        if self.nfa.has_looks {
+            return self.grow(kernel, before, tracker, budget);
+        }
+        if self.of_one[*state as usize] == UNKNOWN {
+            self.of_one[*state as usize] = self.grow(kernel, before, tracker, budget)?;
+        }
+        Ok(self.of_one[*state as usize])
+    }
+
+    fn grow(
+        &mut self,
+        kernel: &[Thread],
+        before: Before,
+        tracker: Tracker,
+        budget: &mut Budget,
+    ) -> Result<u32, RegexError> {
+        let begin = self.threads.len();
+        self.close(kernel, before, budget)?;
+        let threads = &self.threads[begin..];
         let is_final = threads.iter().any(|thread| matches!(self.nfa.state(thread.state), State::Match));
         // Half-read characters matter only to word assertions that are still to come.
         let watched =
             tracker != Tracker::OUTSIDE && threads.iter().any(|thread| self.nfa.sees_words(thread.state));
-        let subset = Subset { tracker: if watched { tracker } else { Tracker::OUTSIDE }, threads };
-        if let Some(&known) = self.numbers.get(&subset) {
+        let tracker = if watched { tracker } else { Tracker::OUTSIDE };
+        let mut fold = Fold::new();
+        fold.add(tracker.bits());
+        for thread in threads {
+            fold.add(u64::from(thread.state) << 32 | u64::from(thread.condition.bits()));
+        }
+        let known = self.numbers.find(fold.hash(), |number| {
+            let other = &self.all[number as usize];
+            other.tracker == tracker && self.threads[other.threads.clone()] == *threads
+        });
+        if let Some(known) = known {
+            self.threads.truncate(begin);
             return Ok(known);
         }
-        let bytes = BYTES_PER_SUBSET + subset.threads.capacity() * size_of::<Thread>();
+        let bytes = BYTES_PER_SUBSET + size_of_val(threads);
         budget.charge(bytes)?;
         self.charged += bytes;
         let number = self.draft.add_state(is_final, budget)?;
-        let subset = Rc::new(subset);
-        self.numbers.insert(Rc::clone(&subset), number);
-        self.queue.push(subset);
+        self.numbers.insert(fold.hash(), number);
+        self.all.push(Subset { tracker, threads: begin..self.threads.len() });
         Ok(number)
     }
 
-    /// The threads that `kernel` reaches without reading, at a position after `before`.
-    fn closure(
-        &mut self,
-        kernel: &[Thread],
-        before: Before,
-        budget: &mut Budget,
-    ) -> Result<Vec<Thread>, RegexError> {
-        let Self { nfa, pending, entered, entered_under, .. } = self;
+    /// Adds the threads that `kernel` reaches without reading, at a position after `before`.
+    fn close(&mut self, kernel: &[Thread], before: Before, budget: &mut Budget) -> Result<(), RegexError> {
+        let Self { nfa, threads, pending, entered, entered_under, .. } = self;
+        let begin = threads.len();
         // Rounds would have to outnumber the arcs of a draft to wrap around.
         self.round += 1;
         entered_under.clear();
         pending.extend_from_slice(kernel);
-        let mut threads = Vec::new();
         while let Some(Thread { state, condition }) = pending.pop() {
             budget.step()?;
             let last_round = &mut entered[state as usize];
@@ -197,11 +286,20 @@ impl<'a> Subsets<'a> {
             }
         }
         // Sorting puts the thread that owes nothing before those of its state that owe something.
-        threads.sort_unstable();
-        threads.dedup_by(|later, kept| {
-            later.state == kept.state && (later == kept || kept.condition == Condition::NONE)
-        });
-        threads.shrink_to_fit();
-        Ok(threads)
+        threads[begin..].sort_unstable();
+        let mut end = begin;
+        for at in begin..threads.len() {
+            let thread = threads[at];
+            let last = threads[begin..end].last();
+            let is_known = last.is_some_and(|last| {
+                last.state == thread.state && (*last == thread || last.condition == Condition::NONE)
+            });
+            if !is_known {
+                threads[end] = thread;
+                end += 1;
+            }
+        }
+        threads.truncate(end);
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{RegexError, RegexErrorKind};
 use crate::limits::{Budget, Limits};
 
 /// How a pattern is read, and what building it may cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RegexOptions {
     /// Whether text is UTF-8 and classes hold Unicode scalars (default), or all is bytewise:
     /// classes over bytes, ASCII `\w \d \s \b`, `.` any byte but a line feed.

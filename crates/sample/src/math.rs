@@ -34,6 +34,30 @@ pub fn log_sum_exp(w: &[f64]) -> f64 {
     blocks::log_total(&Weights::dense(w))
 }
 
+/// `exp(w − shift)` of every entry: [`exp`], many at a time.
+#[must_use]
+pub fn exp_shifted(w: &[f64], shift: f64) -> Vec<f64> {
+    simd::run(ExpShifted { w, shift })
+}
+
+struct ExpShifted<'a> {
+    w: &'a [f64],
+    shift: f64,
+}
+
+impl Kernel for ExpShifted<'_> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn run(self) -> Vec<f64> {
+        let mut masses = vec![0.0; self.w.len()];
+        for (mass, &w) in masses.iter_mut().zip(self.w) {
+            *mass = exp_lane(w - self.shift);
+        }
+        masses
+    }
+}
+
 struct Exp(f64);
 
 impl Kernel for Exp {
@@ -213,6 +237,14 @@ mod tests {
         }
         for x in [-708.1, -745.0, -1e5, f64::MIN, f64::NEG_INFINITY] {
             assert_eq!(mass_lane(x).to_bits(), 0);
+        }
+    }
+
+    #[test]
+    fn many_exponentials_are_each_the_one() {
+        let w: Vec<f64> = samples(1000, -800.0, 1.0).chain([f64::NEG_INFINITY, -0.0]).collect();
+        for (mass, w) in exp_shifted(&w, 0.75).into_iter().zip(&w) {
+            assert_eq!(mass.to_bits(), exp(w - 0.75).to_bits());
         }
     }
 

@@ -291,7 +291,7 @@ fn print_table(figures: &Figures) {
     println!("all rows, medians of rounds\n{times}");
     let mut shares = table(["part of a step of the cohort", "share", "from", "to"], 0);
     for name in ["forward", "draw", "constraint", "critic", "resampling"] {
-        let [share, min, max] = show(&format!("cohort.share.{name}"), 4);
+        let [share, min, max] = show(&format!("cohort.share.{name}"), 5);
         shares.add_row([name.to_owned(), share, min, max]);
     }
     println!("constraint, critic and resampling: time of all threads over time of the step\n{shares}");

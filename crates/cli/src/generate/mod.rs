@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use lockstep::engine::{EngineConfig, FinishReason, Generated, RowEvent, RowLimits};
 use lockstep::model::{self, LoadOptions};
-use serde_json::Value;
 
 use crate::args::GenerateArgs;
 use crate::error::CliError;
@@ -99,9 +98,4 @@ fn load(args: &GenerateArgs, rows: usize) -> Result<model::Loaded, CliError> {
 
 fn unwritable(error: io::Error) -> CliError {
     CliError::failed(format!("the text cannot be written: {error}"))
-}
-
-/// A result of a line that failed.
-fn failure(id: &Value, number: usize, error: &CliError) -> Value {
-    serde_json::json!({ "id": id, "line": number, "error": error.in_file() })
 }

@@ -3,7 +3,7 @@
 //! Lines are handed to the engine some way ahead of the one that is waited for, so that it never
 //! runs short of rows; a line's result is the same alone and in any company.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,30 +12,23 @@ use lockstep::engine::generation::{RowId, RowToken};
 use lockstep::engine::text::Message;
 use lockstep::engine::{FinishReason, Generated, RowEvent, RowStream};
 use lockstep::model::Loaded;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::load;
 use super::settings::{self, FIELDS, Settings};
 use super::text::{self, Text};
-use super::{failure, load};
 use crate::args::GenerateArgs;
 use crate::error::CliError;
 use crate::input;
 use crate::interrupt::{self, INTERRUPTED};
-use crate::jsonl::{Output, fields, flag, text as string, unknown, wrong};
+use crate::jsonl::{self, Line, Output, failure, flag, text as string, unknown, wrong};
 use crate::progress::LinesProgress;
 
 /// Lines ahead of the first unfinished one, as a multiple of those that run at once.
 const AHEAD: usize = 8;
 
-/// A line that is not blank.
-struct Line {
-    /// Its number, from 1.
-    number: usize,
-    /// What its result is found by: a string or a whole number.
-    id: Value,
-    /// What it asks for, or what is wrong with it.
-    asked: Result<(Text, Settings), CliError>,
-}
+/// What a line asks for.
+type Asked = (Text, Settings);
 
 /// A line that was handed over, or refused.
 struct Pending {
@@ -46,13 +39,14 @@ struct Pending {
 
 /// Continues the prompts of the file at `path`; `defaults` holds what lines do not say.
 pub(super) fn generate(path: &str, defaults: &GenerateArgs) -> Result<ExitCode, CliError> {
-    let lines = lines(&input::file("--prompts", path)?, defaults)?;
+    let text = input::file("--prompts", path)?;
+    let lines = jsonl::lines("--prompts", &text, |fields| asked(fields, defaults))?;
     let all = lines.len();
     let mut output = match &defaults.many.out {
         Some(path) => Output::file(path, defaults.many.resume)?,
         None => Output::stdout(),
     };
-    let mut lines: VecDeque<Line> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
+    let mut lines: VecDeque<Line<Asked>> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
     let progress = LinesProgress::new("prompts", all, all - lines.len());
     // A file without a sound line needs no model.
     let batch = defaults.many.batch.get();
@@ -105,7 +99,7 @@ impl Flow {
         });
     }
 
-    fn hand_over(&self, line: Line) -> Pending {
+    fn hand_over(&self, line: Line<Asked>) -> Pending {
         let Line { number, id, asked } = line;
         let row = asked.and_then(|(text, settings)| {
             let model = self.model();
@@ -160,60 +154,31 @@ impl Flow {
     }
 }
 
-/// The lines of `text`, which take from `defaults` what they do not say.
-fn lines(text: &str, defaults: &GenerateArgs) -> Result<Vec<Line>, CliError> {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let line = parse(number, line, defaults);
-        if let Some(earlier) = seen.insert(line.id.to_string(), number) {
-            let message = format!(
-                "lines {earlier} and {number} have the id {}: ids must differ, since results are told apart by them",
-                line.id
-            );
-            return Err(CliError::usage("--prompts", message));
-        }
-        lines.push(line);
-    }
-    if lines.is_empty() {
-        return Err(CliError::usage("--prompts", "there is no prompt in it"));
-    }
-    Ok(lines)
-}
-
-fn parse(number: usize, line: &str, defaults: &GenerateArgs) -> Line {
-    let mut id = Value::from(number);
-    let asked = fields(line).and_then(|mut fields| {
-        match fields.remove("id") {
-            None => {}
-            Some(given) if given.is_string() || given.is_u64() => id = given,
-            Some(given) => return Err(wrong("id", &given, "a string or a whole number")),
-        }
-        let mut args = defaults.settings.clone();
-        let (mut prompt, mut chat, mut messages) = (defaults.prompt.clone(), defaults.chat, None);
-        for (field, value) in &fields {
-            match field.as_str() {
-                "prompt" => prompt = Some(string(field, value)?),
-                "chat" => chat = flag(field, value)?,
-                "messages" => messages = Some(said(field, value)?),
-                _ if settings::set(&mut args, field, value)? => {}
-                _ => {
-                    let own = ["id", "prompt", "chat", "messages"];
-                    return Err(unknown(field, &[&own[..], &FIELDS[..]].concat()));
-                }
+/// What a line asks for, which takes from `defaults` what it does not say.
+fn asked(fields: &Map<String, Value>, defaults: &GenerateArgs) -> Result<Asked, CliError> {
+    let mut args = defaults.settings.clone();
+    let (mut prompt, mut chat, mut messages) = (defaults.prompt.clone(), defaults.chat, None);
+    for (field, value) in fields {
+        match field.as_str() {
+            "prompt" => prompt = Some(string(field, value)?),
+            "chat" => chat = flag(field, value)?,
+            "messages" => messages = Some(said(field, value)?),
+            _ if settings::set(&mut args, field, value)? => {}
+            _ => {
+                let own = ["id", "prompt", "chat", "messages"];
+                return Err(unknown(field, &[&own[..], &FIELDS[..]].concat()));
             }
         }
-        let text = match (messages, prompt) {
-            (Some(_), Some(_)) if fields.contains_key("prompt") => {
-                return Err(CliError::usage("messages", "comes with `prompt`: give one of them"));
-            }
-            (Some(messages), _) => Text::Chat(messages),
-            (None, Some(prompt)) => Text::of_prompt(prompt, chat),
-            (None, None) => return Err(CliError::usage("prompt", "is missing: give it, or `messages`")),
-        };
-        Ok((text, Settings::new(&args)?))
-    });
-    Line { number, id, asked }
+    }
+    let text = match (messages, prompt) {
+        (Some(_), Some(_)) if fields.contains_key("prompt") => {
+            return Err(CliError::usage("messages", "comes with `prompt`: give one of them"));
+        }
+        (Some(messages), _) => Text::Chat(messages),
+        (None, Some(prompt)) => Text::of_prompt(prompt, chat),
+        (None, None) => return Err(CliError::usage("prompt", "is missing: give it, or `messages`")),
+    };
+    Ok((text, Settings::new(&args)?))
 }
 
 /// The messages of a chat.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use lockstep::control::JsonRecord;
 use lockstep::model::{self, LoadOptions};
 
 use crate::args::RunArgs;
@@ -34,6 +35,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
 fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
+    let record = args.record.as_ref().map(JsonRecord::create).transpose();
+    let record = record.map_err(|error| CliError::usage("--record", error))?;
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(&args.model.model, &options)?;
     let smc = problem.smc(&model)?;
@@ -42,6 +45,9 @@ fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     let before = model.engine.stats();
     let start = Instant::now();
     let mut run = smc.start(&problem.options)?;
+    if let Some(record) = record {
+        run = run.with_record(record);
+    }
     let mut progress = Progress::new(problem.options.n_particles);
     let mut tokens = 0;
     while !interrupted.load(Ordering::SeqCst) {

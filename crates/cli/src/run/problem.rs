@@ -11,7 +11,7 @@ use lockstep::engine::TokenId;
 use lockstep::engine::text::Message;
 use lockstep::model::Loaded;
 
-use crate::args::{RunArgs, SamplerName};
+use crate::args::{AwrsArgs, RunArgs, SamplerName};
 use crate::constraint::constraint;
 use crate::error::CliError;
 
@@ -24,6 +24,7 @@ pub(crate) struct Problem {
     words: Vec<(String, f64)>,
     words_cap: Option<usize>,
     sampler: SamplerName,
+    awrs: AwrsOptions,
     temperature: f64,
     pub(crate) options: SmcOptions,
 }
@@ -62,6 +63,7 @@ impl Problem {
             words,
             words_cap: args.words_cap,
             sampler: args.sampler,
+            awrs: awrs(&args.awrs, args.sampler)?,
             temperature: args.temperature,
             options: SmcOptions {
                 n_particles: args.particles,
@@ -87,7 +89,7 @@ impl Problem {
         };
         let sampler: Arc<dyn TokenSampler> = match (self.sampler, constraint) {
             (SamplerName::Awrs, Some(condition)) => {
-                Arc::new(Awrs::new(target, condition, AwrsOptions::default())?)
+                Arc::new(Awrs::new(target, condition, self.awrs.clone())?)
             }
             (_, Some(condition)) => Arc::new(Direct::new(Arc::new(Product::new(target, condition)?))),
             (_, None) => Arc::new(Direct::new(target)),
@@ -129,6 +131,31 @@ impl Problem {
         }
         Ok(tokens)
     }
+}
+
+/// The options of AWRS, which `sampler` must be if there are any.
+fn awrs(args: &AwrsArgs, sampler: SamplerName) -> Result<AwrsOptions, CliError> {
+    let AwrsArgs { accepts, rejects, estimator } = args;
+    let given = [
+        ("--awrs-accepts", accepts.is_some()),
+        ("--awrs-rejects", rejects.is_some()),
+        ("--awrs-estimator", estimator.is_some()),
+    ];
+    if let Some((flag, _)) = given.iter().find(|(_, given)| *given && sampler != SamplerName::Awrs) {
+        return Err(CliError::usage(flag, "only the sampler awrs has it"));
+    }
+    let mut options = AwrsOptions { max_rejects: *rejects, ..AwrsOptions::default() };
+    options.max_accepts = accepts.unwrap_or(options.max_accepts);
+    if options.max_accepts < 2 {
+        return Err(CliError::usage("--awrs-accepts", "must be at least 2"));
+    }
+    if rejects.is_some_and(|max| max < 2) {
+        return Err(CliError::usage("--awrs-rejects", "must be at least 2"));
+    }
+    if let Some(name) = estimator {
+        options.estimator = name.parse().map_err(|error| CliError::usage("--awrs-estimator", error))?;
+    }
+    Ok(options)
 }
 
 /// `WORD=NATS`; the word may contain `=`.

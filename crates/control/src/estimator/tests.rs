@@ -1,22 +1,33 @@
 //! Exact enumeration over the orders of tiny rows, and rows that ask for every digit.
 
 use super::*;
-use lockstep_sample::{DrawKey, GumbelOrder, ProblemKey, Weights};
+use crate::testkit::for_each_order;
+use lockstep_sample::{DrawKey, GumbelOrder, ProblemKey, Weights, math};
+
+mod exact;
+mod geometric;
 
 const DEAD: f64 = f64::NEG_INFINITY;
 
-/// Five probabilities, and which of them the condition accepts.
+/// Five weights, in proportion to the candidates' probabilities, and which the condition accepts.
 struct Case {
-    p: [f64; 5],
+    weights: [u32; 5],
     accept: [bool; 5],
 }
 
-const A: Case = Case { p: [0.6, 0.2, 0.1, 0.05, 0.05], accept: [false, true, false, true, false] };
-const B: Case = Case { p: [0.2; 5], accept: [true, false, true, false, false] };
-const C: Case = Case { p: [0.8, 0.1, 0.05, 0.025, 0.025], accept: [true, false, false, true, false] };
-const D: Case = Case { p: [0.5, 0.25, 0.125, 0.0625, 0.0625], accept: [false, false, false, false, true] };
+impl Case {
+    fn p(&self) -> [f64; 5] {
+        let total: u32 = self.weights.iter().sum();
+        self.weights.map(|weight| f64::from(weight) / f64::from(total))
+    }
+}
 
-/// Moments of a walk over every order of its candidates.
+const A: Case = Case { weights: [12, 4, 2, 1, 1], accept: [false, true, false, true, false] };
+const B: Case = Case { weights: [1; 5], accept: [true, false, true, false, false] };
+const C: Case = Case { weights: [32, 4, 2, 1, 1], accept: [true, false, false, true, false] };
+const D: Case = Case { weights: [8, 4, 2, 1, 1], accept: [false, false, false, false, true] };
+
+/// Moments of an estimator over all its choices.
 #[derive(Default)]
 struct Moments {
     /// `E[s · 1{tok = t}]` for each t.
@@ -25,24 +36,15 @@ struct Moments {
     calls: f64,
 }
 
-/// Calls `visit` with every order of `left` after `order`, and its probability when drawn
-/// without replacement by `p`.
-fn for_each_order(
-    p: &[f64],
-    order: &mut Vec<usize>,
-    left: &[usize],
-    probability: f64,
-    visit: &mut dyn FnMut(&[usize], f64),
-) {
-    if left.is_empty() {
-        return visit(order, probability);
+impl Moments {
+    fn add(&mut self, index: usize, s: f64, probability: f64) {
+        self.mean[index] += probability * s;
+        self.square += probability * s * s;
     }
-    let mass: f64 = left.iter().map(|&i| p[i]).sum();
-    for &i in left {
-        let rest: Vec<usize> = left.iter().copied().filter(|&j| j != i).collect();
-        order.push(i);
-        for_each_order(p, order, &rest, probability * p[i] / mass, visit);
-        order.pop();
+
+    fn variance(&self) -> f64 {
+        let mean: f64 = self.mean.iter().sum();
+        self.square - mean * mean
     }
 }
 
@@ -74,28 +76,23 @@ fn row(p: &[f64]) -> (Vec<f64>, f64) {
 }
 
 fn moments(case: &Case, further_probes: u32, max_rejects: Option<u64>) -> Moments {
-    let (log_weights, log_z) = row(&case.p);
+    let (log_weights, log_z) = row(&case.p());
     let mut moments = Moments::default();
-    let mut total = 0.0;
-    for_each_order(&case.p, &mut Vec::new(), &[0, 1, 2, 3, 4], 1.0, &mut |order, probability| {
+    for_each_order(&case.weights, &[0, 1, 2, 3, 4], &mut |order, probability| {
         let start = RecursiveWalk::new(further_probes + 1, max_rejects, &log_weights, log_z);
         let (outcome, calls) = walk(start, order.iter().copied(), |i| case.accept[i]);
-        let index = outcome.index.unwrap();
-        let s = outcome.log_s.exp();
+        let (index, s, probability) = (outcome.index.unwrap(), outcome.log_s.exp(), probability.to_f64());
         assert_eq!(s > 0.0, case.accept[index], "{order:?}");
-        moments.mean[index] += probability * s;
-        moments.square += probability * s * s;
+        moments.add(index, s, probability);
         moments.calls += probability * f64::from(calls);
-        total += probability;
     });
-    assert!((total - 1.0).abs() < 1e-12);
     moments
 }
 
 /// `E[s · 1{tok = t}] = p_t` for accepted t, 0 for the others.
 fn assert_proper(case: &Case, moments: &Moments) {
     for i in 0..5 {
-        let expected = if case.accept[i] { case.p[i] } else { 0.0 };
+        let expected = if case.accept[i] { case.p()[i] } else { 0.0 };
         assert!((moments.mean[i] - expected).abs() < 1e-12, "{i}: {:?}", moments.mean);
     }
 }
@@ -110,8 +107,7 @@ fn assert_cell(
 ) {
     let moments = moments(case, further_probes, max_rejects);
     assert_proper(case, &moments);
-    let mean: f64 = moments.mean.iter().sum();
-    let actual = moments.square - mean * mean;
+    let actual = moments.variance();
     assert!((actual - variance).abs() <= 0.5e-6 + 1e-12, "variance {actual}, table {variance}");
     if let Some(calls) = calls {
         assert!((moments.calls - calls).abs() <= 0.5e-4 + 1e-12, "{} calls, table {calls}", moments.calls);
@@ -230,7 +226,7 @@ fn samplers_07_a_rare_valid_token_keeps_its_weight() {
 #[test]
 fn samplers_08_nothing_accepted() {
     for (max_rejects, tried) in [(None, 5), (Some(2), 2), (Some(3), 3), (Some(9), 5)] {
-        let (log_weights, log_z) = row(&A.p);
+        let (log_weights, log_z) = row(&A.p());
         for particle in 0..20 {
             let order: Vec<usize> = keyed_order(&log_weights, particle).collect();
             let start = RecursiveWalk::new(2, max_rejects, &log_weights, log_z);

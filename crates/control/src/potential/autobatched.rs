@@ -9,6 +9,7 @@ use lockstep_sample::TokenId;
 
 use super::meeting::{Ask, BatchPotential, Meeting};
 use super::{Answer, Answers, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
+use crate::canceller::{Canceller, OnCancel};
 use crate::error::ControlError;
 
 /// A [`BatchPotential`] as a [`Potential`]: what concurrent runs ask of it in one tick is one call.
@@ -46,9 +47,9 @@ impl<P: BatchPotential + 'static> Potential for Autobatched<P> {
         self.0.potential.claims()
     }
 
-    fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
+    fn open(&self, n: usize, run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
         let row = Column { tokens: Vec::new(), weight: None, closed: false };
-        Ok(Box::new(AutobatchedCursor::new(Arc::clone(&self.0), vec![row; n])))
+        Ok(Box::new(AutobatchedCursor::new(Arc::clone(&self.0), run.canceller().clone(), vec![row; n])))
     }
 }
 
@@ -82,13 +83,21 @@ impl Column {
 struct AutobatchedCursor<P: BatchPotential> {
     meeting: Arc<Meeting<P>>,
     party: PartyId,
+    canceller: Canceller,
+    _cancels: OnCancel,
     rows: Vec<Column>,
 }
 
-impl<P: BatchPotential> AutobatchedCursor<P> {
-    fn new(meeting: Arc<Meeting<P>>, rows: Vec<Column>) -> Self {
+impl<P: BatchPotential + 'static> AutobatchedCursor<P> {
+    fn new(meeting: Arc<Meeting<P>>, canceller: Canceller, rows: Vec<Column>) -> Self {
         let party = meeting.parties.join();
-        Self { meeting, party, rows }
+        let weak = Arc::downgrade(&meeting);
+        let cancels = canceller.on_cancel(move || {
+            if let Some(meeting) = weak.upgrade() {
+                meeting.cancel(party);
+            }
+        });
+        Self { meeting, party, canceller, _cancels: cancels, rows }
     }
 
     /// The answers to `asks`, in one batch with whatever others ask.
@@ -117,7 +126,7 @@ impl<P: BatchPotential> AutobatchedCursor<P> {
 
 impl<P: BatchPotential> Drop for AutobatchedCursor<P> {
     fn drop(&mut self) {
-        self.meeting.parties.leave(self.party);
+        self.meeting.leave(self.party);
     }
 }
 
@@ -252,7 +261,7 @@ impl<P: BatchPotential + 'static> Cursor for AutobatchedCursor<P> {
 
     fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
         let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
-        Box::new(Self::new(Arc::clone(&self.meeting), rows))
+        Box::new(Self::new(Arc::clone(&self.meeting), self.canceller.clone(), rows))
     }
 
     fn release(&mut self, rows: &[usize]) {

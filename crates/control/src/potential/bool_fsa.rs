@@ -1,13 +1,21 @@
 //! Boolean finite-state automata over bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_grammar::{Dfa, Limits, RegexError, RegexOptions};
 
 use super::automaton::TokenAutomaton;
 use super::{Claims, Cursor, Potential, Run, Wfsa};
+use crate::cache::Cache;
 use crate::error::ControlError;
+
+/// The bytes that the automata of patterns may take while nobody uses them.
+const COMPILED_BYTES: usize = 64 << 20;
+
+/// Patterns that were compiled before.
+static COMPILED: LazyLock<Cache<(Arc<str>, RegexOptions), BoolFsa>> =
+    LazyLock::new(|| Cache::new(COMPILED_BYTES));
 
 /// Weight 1 for the texts of a regular language, 0 for all others, over the 256 bytes.
 ///
@@ -19,7 +27,8 @@ pub struct BoolFsa {
 }
 
 impl BoolFsa {
-    /// The language of `pattern`, matched in full over UTF-8.
+    /// The language of `pattern`, matched in full over UTF-8. A pattern that was compiled before is
+    /// often still at hand, and its automaton shared.
     ///
     /// # Errors
     /// Naming the construct and its offset in the pattern, or the limit that was exceeded; an
@@ -34,7 +43,13 @@ impl BoolFsa {
     /// # Errors
     /// As [`BoolFsa::from_regex`].
     pub fn from_regex_with(pattern: &str, options: &RegexOptions) -> Result<Self, RegexError> {
-        Ok(Self::from_dfa(Dfa::from_regex(pattern, options)?))
+        let key = (Arc::from(pattern), options.clone());
+        if let Some(known) = COMPILED.find(&key) {
+            return Ok(Self::clone(&known));
+        }
+        let fresh = Arc::new(Self::from_dfa(Dfa::from_regex(pattern, options)?));
+        let bytes = fresh.dfa.byte_len() + pattern.len();
+        Ok(Self::clone(&COMPILED.insert(key, fresh, bytes)))
     }
 
     /// The finite language of the given strings.

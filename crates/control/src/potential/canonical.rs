@@ -13,7 +13,8 @@ use lockstep_engine::text::Tokenizer;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{Bitset, TokenId};
 
-use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
+use super::states::{Machine, MaskOf, States};
+use super::{Claims, Cursor, Potential, Row, Run};
 use crate::cache::Cache;
 use crate::error::{ControlError, ErrorKind};
 use spines::Spines;
@@ -170,7 +171,7 @@ impl Pairs {
     /// The positions that may follow `last`, or come first.
     fn mask(&self, last: Option<TokenId>) -> Arc<Bitset> {
         let Some(last) = last else { return Arc::clone(&self.first) };
-        if let Some(mask) = self.cache.find(last) {
+        if let Some(mask) = self.cache.find(&last) {
             return mask;
         }
         let mut mask = Bitset::new(self.vocab.row_len());
@@ -215,121 +216,38 @@ impl Potential for CanonicalTokenization {
     }
 
     fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
-        Ok(Box::new(CanonicalCursor { pairs: Arc::clone(&self.0), rows: vec![State::Open(None); n] }))
+        Ok(States::open(Arc::clone(&self.0), None, n))
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum State {
-    /// After this token.
-    Open(Option<TokenId>),
-    Closed,
-    Dead,
-}
+/// The state is the last token.
+impl Machine for Arc<Pairs> {
+    type State = Option<TokenId>;
 
-/// Last tokens in a column.
-#[derive(Clone, Debug)]
-struct CanonicalCursor {
-    pairs: Arc<Pairs>,
-    rows: Vec<State>,
-}
+    const MASK: Option<MaskOf<Self>> = Some(|this, last| this.mask(*last));
 
-impl CanonicalCursor {
-    fn mask(&self, row: usize) -> Arc<Bitset> {
-        match self.rows[row] {
-            State::Open(last) => self.pairs.mask(last),
-            State::Closed | State::Dead => Arc::new(Bitset::new(self.pairs.vocab.row_len())),
-        }
+    fn vocab(&self) -> &Vocabulary {
+        &self.vocab
     }
 
-    fn answer(&self, row: usize, want: &Want, i: usize) -> RowResult<Answer> {
-        if let State::Closed = self.rows[row] {
-            return Err(closed());
-        }
-        let weigh = |token: &TokenId| match self.rows[row] {
-            State::Open(last) if self.pairs.allows(last, *token) => 0.0,
-            _ => f64::NEG_INFINITY,
-        };
-        Ok(match want {
-            Want::Row => Answer::Row(Row::bits(self.mask(row))),
-            Want::Hold => Answer::Held,
-            Want::Tokens(tokens) => Answer::Tokens(tokens[i].iter().map(weigh).collect()),
-            Want::Draw(draws) => Answer::Draw(Row::bits(self.mask(row)).draw(
-                self.pairs.vocab.eos_position(),
-                draws.masks.as_ref().map(|masks| &masks[i]),
-                draws.method,
-                &draws.keys[i],
-            )),
-        })
-    }
-}
-
-impl Cursor for CanonicalCursor {
-    fn len(&self) -> usize {
-        self.rows.len()
+    fn prefix(&self, _: &Self::State) -> f64 {
+        0.0
     }
 
-    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
-        Ticket::ready(rows.iter().enumerate().map(|(i, row)| self.answer(*row, &want, i)).collect())
+    fn complete(&self, _: &Self::State) -> f64 {
+        0.0
     }
 
-    fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
-        Some(rows.iter().map(|row| self.mask(*row)).collect())
+    fn step(&self, last: &Self::State, token: TokenId) -> Option<Self::State> {
+        self.allows(*last, token).then_some(Some(token))
     }
 
-    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
-        let mut statuses = Vec::with_capacity(rows.len());
-        for (&row, span) in rows.iter().zip(spans) {
-            let mut status = Status::Live;
-            for &token in *span {
-                self.rows[row] = match self.rows[row] {
-                    State::Closed => {
-                        status = Status::Failed(closed());
-                        State::Closed
-                    }
-                    State::Open(_) if token.is_eos() => State::Closed,
-                    State::Open(last) if self.pairs.allows(last, token) => State::Open(Some(token)),
-                    State::Open(_) | State::Dead => State::Dead,
-                };
-            }
-            if matches!(self.rows[row], State::Dead) {
-                status = Status::Dead;
-            }
-            statuses.push(status);
-        }
-        statuses
+    fn row(&self, last: &Self::State) -> Row {
+        Row::bits(self.mask(*last))
     }
 
-    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let score = |row: &usize| match self.rows[*row] {
-            State::Open(_) | State::Closed => Ok(0.0),
-            State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(score).collect()
-    }
-
-    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let complete = |row: &usize| match self.rows[*row] {
-            State::Open(_) => Ok(0.0),
-            State::Closed => Err(closed()),
-            State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(complete).collect()
-    }
-
-    fn select(&mut self, ancestors: &[usize]) {
-        self.rows = ancestors.iter().map(|ancestor| self.rows[*ancestor]).collect();
-    }
-
-    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
-        let mut copy = self.clone();
-        copy.select(rows);
-        Box::new(copy)
-    }
-
-    fn release(&mut self, rows: &[usize]) {
-        for row in rows {
-            self.rows[*row] = State::Dead;
-        }
+    fn tokens(&self, last: &Self::State, tokens: &[TokenId]) -> Vec<f64> {
+        let weight = |token: &TokenId| if self.allows(*last, *token) { 0.0 } else { f64::NEG_INFINITY };
+        tokens.iter().map(weight).collect()
     }
 }

@@ -92,7 +92,7 @@ impl Coerced {
         let reading = if over_bytes && homomorphic {
             match inner.automaton() {
                 Some(dfa) => {
-                    Reading::Automaton(Arc::new(TokenAutomaton::new(Arc::clone(dfa), Arc::clone(&vocab))?))
+                    Reading::Automaton(Arc::new(TokenAutomaton::shared(Arc::clone(dfa), Arc::clone(&vocab))?))
                 }
                 None => Reading::Spelled(Arc::new(Spelling::bytes(Arc::clone(&vocab)))),
             }
@@ -127,8 +127,9 @@ impl Coerced {
         ordinary(&self.vocab).filter(left).collect()
     }
 
-    /// The same, with at most `bytes` for the masks that it keeps: those of the states of a byte
-    /// automaton. The default is 64 MiB; 0 keeps none. The bound changes no result.
+    /// The same, with a cache to itself, of at most `bytes`, for the masks of the states of a byte
+    /// automaton; 0 keeps none. By default all masks of the process share one of 128 MiB, and those
+    /// of one automaton and vocabulary are the same, whoever asks. No bound changes a result.
     #[must_use]
     pub fn with_mask_bytes(mut self, bytes: usize) -> Self {
         if let Reading::Automaton(automaton) = &mut self.reading {
@@ -137,7 +138,7 @@ impl Coerced {
         self
     }
 
-    /// The bytes that the masks it keeps take now.
+    /// The bytes that the masks take now which are kept where its own are.
     #[must_use]
     pub fn mask_bytes(&self) -> usize {
         if let Reading::Automaton(automaton) = &self.reading { automaton.mask_bytes() } else { 0 }

@@ -13,14 +13,23 @@ use super::row::add;
 use super::spelling::Spelling;
 use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want, entrywise};
 
-pub(super) struct CoercedCursor {
+pub(crate) struct CoercedCursor {
     inner: Box<dyn Cursor>,
     spelling: Arc<Spelling>,
 }
 
 impl CoercedCursor {
-    pub(super) fn new(inner: Box<dyn Cursor>, spelling: Arc<Spelling>) -> Self {
+    pub(crate) fn new(inner: Box<dyn Cursor>, spelling: Arc<Spelling>) -> Self {
         Self { inner, spelling }
+    }
+
+    /// A copy of the inner cursor's rows, in symbols.
+    pub(crate) fn fork_inner(&self, rows: &[usize]) -> Box<dyn Cursor> {
+        self.inner.fork(rows)
+    }
+
+    pub(crate) fn spelling(&self) -> &Arc<Spelling> {
+        &self.spelling
     }
 
     fn spell(&self, span: &[TokenId]) -> Vec<TokenId> {

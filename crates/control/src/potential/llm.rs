@@ -28,7 +28,8 @@ pub struct PromptedLlm {
 }
 
 impl PromptedLlm {
-    /// `engine`'s model under `prompt`, at temperature 1.
+    /// `engine`'s model under `prompt`, at temperature 1. Of a model with more logits than `vocab`
+    /// has ids the rest are dropped before normalising; ids without a logit weigh `-inf`.
     ///
     /// # Errors
     /// If the prompt is empty, holds an unknown id, or leaves no room in the context.
@@ -134,8 +135,9 @@ impl Potential for PromptedLlm {
     }
 
     fn claims(&self) -> Claims {
-        // Without an end-of-sequence id nothing ever ends.
-        let tight = self.vocab.eos().lowest().is_some();
+        // Without an end-of-sequence id that the model knows, nothing ever ends.
+        let known = self.engine.capabilities().vocab_size;
+        let tight = self.vocab.eos().lowest().is_some_and(|id| (id as usize) < known);
         Claims { tight, mass_exact: true, monotone: true, ..Claims::default() }
     }
 

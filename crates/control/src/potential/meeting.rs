@@ -3,7 +3,7 @@
 //! Under the engine's party rule: a batch is made once somebody waits and no party is busy, or
 //! after the straggler wait. The last to arrive makes it, on its own thread, for everybody.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -66,6 +66,8 @@ struct State {
     queue: Vec<Arc<Call>>,
     since: Option<Instant>,
     driving: bool,
+    /// Parties whose waits are over, until they leave.
+    cancelled: BTreeSet<PartyId>,
     recent: VecDeque<Duration>,
 }
 
@@ -104,6 +106,18 @@ impl<P: BatchPotential> Meeting<P> {
         Self { potential, parties: Arc::new(Parties::new(wake)), straggler_wait, shared }
     }
 
+    /// Ends the waits of `party`, also those to come.
+    pub(super) fn cancel(&self, party: PartyId) {
+        lock(&self.shared.state).cancelled.insert(party);
+        self.shared.changed.notify_all();
+    }
+
+    /// `party` is gone.
+    pub(super) fn leave(&self, party: PartyId) {
+        lock(&self.shared.state).cancelled.remove(&party);
+        self.parties.leave(party);
+    }
+
     /// Puts asks in the queue.
     pub(super) fn submit(&self, party: PartyId, asks: Vec<Ask>) -> Arc<Call> {
         self.parties.touch(party);
@@ -128,6 +142,12 @@ impl<P: BatchPotential> Meeting<P> {
                 // Empty unless the answers came before this thread was known to wait.
                 std::mem::take(&mut outcome.blocked).resume();
                 return answers;
+            }
+            if state.cancelled.contains(&party) {
+                std::mem::take(&mut outcome.blocked).resume();
+                state.queue.retain(|queued| !Arc::ptr_eq(queued, call));
+                let error = ControlError::new(ErrorKind::Cancelled, "the run was cancelled");
+                return call.asks.iter().map(|_| Err(error.clone())).collect();
             }
             drop(outcome);
             if state.driving {

@@ -34,6 +34,7 @@ mod run;
 mod sequences;
 mod spelling;
 mod stateful;
+mod states;
 mod symbol_map;
 mod tempered;
 mod ticket;
@@ -52,6 +53,7 @@ pub use bool_fsa::BoolFsa;
 pub use byte_llm::{BeamParams, ByteLlm};
 pub use canonical::CanonicalTokenization;
 pub use coerced::{CoerceOptions, Coerced};
+pub(crate) use coerced_cursor::CoercedCursor;
 pub use ensemble::Ensemble;
 pub use ensemble_op::EnsembleOp;
 pub use ext::PotentialExt;
@@ -63,6 +65,7 @@ pub use product::Product;
 pub use row::{Entries, Row};
 pub use run::{Demands, Run};
 pub use sequences::{FromSequences, SequencePotential};
+pub(crate) use spelling::Spelling;
 pub use stateful::{ParticleState, Stateful};
 pub use symbol_map::{SymbolFn, SymbolMap};
 pub use tempered::Tempered;
@@ -139,14 +142,19 @@ impl Status {
     }
 }
 
-/// A panic in user code as an error.
+/// A panic in a potential written elsewhere as an error.
 pub(crate) fn panic_error(panic: &(dyn std::any::Any + Send)) -> ControlError {
+    panic_in("the potential", panic)
+}
+
+/// A panic in `what`, user code, as an error.
+pub(crate) fn panic_in(what: &str, panic: &(dyn std::any::Any + Send)) -> ControlError {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}"))
+    ControlError::new(ErrorKind::Custom, format!("{what} panicked: {text}"))
 }
 
 pub(crate) fn closed() -> ControlError {

@@ -82,6 +82,12 @@ impl Product {
             .collect()
     }
 
+    /// The factors, the second over the first one's ids, and the common tokens if they are not all
+    /// of the first one's.
+    pub(crate) fn into_factors(self) -> ([Arc<dyn Potential>; 2], Option<Arc<Bitset>>) {
+        ([self.first, self.second], self.common)
+    }
+
     /// What is probably not meant, for people: under 10 % of either factor's tokens are common.
     #[must_use]
     pub fn warnings(&self) -> &[String] {

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use lockstep_engine::row::LogitRow;
 use lockstep_sample::{Bitset, DrawKey, DrawMethod, Drawn, TokenId, Weights, draw, log_total};
 
+use super::RowResult;
+use crate::error::{ControlError, ErrorKind};
+
 /// A row of log-weights (nats) over a vocabulary's positions. Absent entries are `-inf`.
 #[derive(Clone, Debug)]
 pub struct Row(Form);
@@ -74,6 +77,33 @@ impl Row {
                 }
             }
         }
+    }
+
+    /// One past the last position that may be live.
+    pub(crate) fn reach(&self) -> usize {
+        match &self.0 {
+            Form::Logits(row) => row.vocab().row_len(),
+            Form::Dense(weights) => weights.len(),
+            Form::Sparse(positions, _) => positions.last().map_or(0, |last| *last as usize + 1),
+            Form::Bits(allowed) => allowed.iter().last().map_or(0, |last| last + 1),
+        }
+    }
+
+    /// Whether it is a row over `row_len` positions.
+    ///
+    /// # Errors
+    /// If it is dense and of another length, or lists a position that there is not.
+    pub(crate) fn check_len(&self, row_len: usize) -> RowResult<()> {
+        let (fits, has) = match &self.0 {
+            Form::Logits(row) => (row.vocab().row_len() == row_len, row.vocab().row_len()),
+            Form::Dense(weights) => (weights.len() == row_len, weights.len()),
+            Form::Sparse(..) | Form::Bits(_) => (self.reach() <= row_len, self.reach()),
+        };
+        if fits {
+            return Ok(());
+        }
+        let message = format!("a row of next-token weights has {has} positions, its vocabulary {row_len}");
+        Err(ControlError::new(ErrorKind::Contract, message))
     }
 
     /// The entrywise product of two rows of one vocabulary: log-weights add, `-inf` wins.
@@ -230,4 +260,64 @@ pub(crate) fn add(a: f64, b: f64) -> f64 {
 
 fn listed(allowed: &Bitset) -> Vec<u32> {
     allowed.iter().filter_map(|position| u32::try_from(position).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_sample::ProblemKey;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: usize = 6;
+
+    /// The row of these weights in every form that can say it.
+    fn forms(weights: &[f64]) -> Vec<Row> {
+        let live = || (0..weights.len()).filter(|at| weights[*at] > f64::NEG_INFINITY);
+        let positions: Vec<u32> = live().map(|at| at as u32).collect();
+        let listed: Vec<f64> = live().map(|at| weights[at]).collect();
+        let mut forms = vec![Row::dense(weights.to_vec())];
+        if listed.iter().all(|weight| *weight == 0.0) {
+            forms.push(Row::bits(Arc::new(Bitset::from_ids(LEN, positions.iter().copied()))));
+        }
+        forms.push(Row::sparse(positions, listed));
+        forms
+    }
+
+    fn bits(row: &Row) -> Vec<u64> {
+        (0..LEN).map(|position| row.at(position).to_bits()).collect()
+    }
+
+    fn weights() -> impl Strategy<Value = Vec<f64>> {
+        let binary = prop::sample::select(vec![0.0, f64::NEG_INFINITY]);
+        let any = prop_oneof![Just(f64::NEG_INFINITY), -9.0..3.0_f64];
+        prop_oneof![prop::collection::vec(binary, LEN), prop::collection::vec(any, LEN)]
+    }
+
+    proptest! {
+        #[test]
+        fn all_forms_of_a_row_give_equal_numbers(
+            a in weights(), b in weights(), mask in prop::collection::vec(0..LEN as u32, 0..LEN),
+        ) {
+            let product: Vec<f64> = a.iter().zip(&b).map(|(a, b)| add(*a, *b)).collect();
+            let mask = Arc::new(Bitset::from_ids(LEN, mask));
+            let draw = |row: &Row, mask, particle| {
+                let key = DrawKey::new(ProblemKey::new(0, 0), particle, 0, 0);
+                row.draw(LEN - 1, mask, DrawMethod::default(), &key)
+            };
+            let (first, second) = (forms(&a), forms(&b));
+            for row in &first {
+                prop_assert_eq!(bits(row), bits(&first[0]));
+                prop_assert_eq!(bits(&Row::dense(row.to_dense())), bits(&first[0]));
+                prop_assert_eq!(row.log_total().to_bits(), first[0].log_total().to_bits());
+                for particle in 0..4 {
+                    prop_assert_eq!(draw(row, None, particle), draw(&first[0], None, particle));
+                    prop_assert_eq!(draw(row, Some(&mask), particle), draw(&first[0], Some(&mask), particle));
+                }
+                for other in &second {
+                    prop_assert_eq!(bits(&row.product(other)), bits(&Row::dense(product.clone())));
+                }
+            }
+        }
+    }
 }

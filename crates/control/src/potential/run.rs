@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lockstep_engine::{Engine, Party, Reservation};
 
+use crate::canceller::{Canceller, OnCancel};
 use crate::error::ControlError;
 
 /// The memory that a run's cursors will take, by engine.
@@ -23,8 +24,16 @@ impl Demands {
 /// What the cursors of one run share. Dropping it, and them, leaves the engines.
 #[derive(Debug, Default)]
 pub struct Run {
-    parties: Mutex<Vec<(Engine, Arc<Party>)>>,
+    parties: Mutex<Vec<Joined>>,
+    canceller: Canceller,
     _reservations: Vec<Reservation>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    engine: Engine,
+    party: Arc<Party>,
+    _cancels: OnCancel,
 }
 
 impl Run {
@@ -32,23 +41,41 @@ impl Run {
     ///
     /// # Errors
     /// If an engine can never hold that much.
-    pub fn reserve(demands: Demands) -> Result<Self, ControlError> {
+    pub fn reserve(mut demands: Demands) -> Result<Self, ControlError> {
+        // Everybody takes engines in one order, so nobody holds one while it waits for another whose
+        // holder waits for the first.
+        demands.0.sort_by_key(|(engine, _)| engine.number());
         let mut reservations = Vec::with_capacity(demands.0.len());
         for (engine, tokens) in &demands.0 {
             reservations.push(engine.reserve(*tokens)?);
         }
-        let parties = demands.0.into_iter().map(|(engine, _)| (engine.clone(), Arc::new(engine.party())));
-        Ok(Self { parties: Mutex::new(parties.collect()), _reservations: reservations })
+        let run = Self { _reservations: reservations, ..Self::default() };
+        for (engine, _) in &demands.0 {
+            run.party(engine);
+        }
+        Ok(run)
+    }
+
+    /// What ends the run from another thread.
+    #[must_use]
+    pub fn canceller(&self) -> &Canceller {
+        &self.canceller
     }
 
     /// This run's party in `engine`; it joins if it had not.
     pub fn party(&self, engine: &Engine) -> Arc<Party> {
         let mut parties = self.parties.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, party)) = parties.iter().find(|(known, _)| known.same(engine)) {
-            return Arc::clone(party);
+        if let Some(joined) = parties.iter().find(|joined| joined.engine.same(engine)) {
+            return Arc::clone(&joined.party);
         }
         let party = Arc::new(engine.party());
-        parties.push((engine.clone(), Arc::clone(&party)));
+        let weak = Arc::downgrade(&party);
+        let cancels = self.canceller.on_cancel(move || {
+            if let Some(party) = weak.upgrade() {
+                party.cancel();
+            }
+        });
+        parties.push(Joined { engine: engine.clone(), party: Arc::clone(&party), _cancels: cancels });
         party
     }
 }

@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
@@ -40,31 +41,41 @@ pub trait SequencePotential: Send + Sync {
 
 /// A [`SequencePotential`] as a [`Potential`], with the default cursor.
 ///
-/// A panic in the wrapped potential is an error of the row that it happened to.
+/// A panic in the wrapped potential is an error of the row that it happened to. A whole row of
+/// next-token weights takes a call for each token; over more than 1,000 of them the first one logs
+/// the advice to use AWRS, which asks for few.
 #[derive(Debug)]
-pub struct FromSequences<P>(Arc<P>);
+pub struct FromSequences<P> {
+    potential: Arc<P>,
+    /// Whether its users have been told that rows are dear.
+    advised: Arc<AtomicBool>,
+}
+
+/// Rows of more tokens than this are dear.
+const DEAR_ROW: usize = 1000;
 
 impl<P: SequencePotential + 'static> FromSequences<P> {
     /// Wraps `potential`.
     #[must_use]
     pub fn new(potential: P) -> Self {
-        Self(Arc::new(potential))
+        Self { potential: Arc::new(potential), advised: Arc::default() }
     }
 }
 
 impl<P: SequencePotential + 'static> Potential for FromSequences<P> {
     fn vocab(&self) -> &Arc<Vocabulary> {
-        self.0.vocab()
+        self.potential.vocab()
     }
 
     fn claims(&self) -> Claims {
-        self.0.claims()
+        self.potential.claims()
     }
 
     fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
-        let weight = guarded(|| self.0.prefix(&[]));
+        let weight = guarded(|| self.potential.prefix(&[]));
         let row = Column { tokens: Vec::new(), weight, closed: false };
-        Ok(Box::new(SequencesCursor { potential: Arc::clone(&self.0), rows: vec![row; n] }))
+        let (potential, advised) = (Arc::clone(&self.potential), Arc::clone(&self.advised));
+        Ok(Box::new(SequencesCursor { potential, advised, rows: vec![row; n] }))
     }
 }
 
@@ -78,6 +89,7 @@ struct Column {
 
 struct SequencesCursor<P> {
     potential: Arc<P>,
+    advised: Arc<AtomicBool>,
     rows: Vec<Column>,
 }
 
@@ -107,6 +119,12 @@ impl<P: SequencePotential> SequencesCursor<P> {
 
     fn row(&self, row: &Column) -> RowResult<Row> {
         let vocab = self.potential.vocab();
+        if vocab.len() > DEAR_ROW && !self.advised.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a row of a potential without a cursor of its own takes {} calls: use the sampler awrs, which asks for few tokens",
+                vocab.row_len()
+            );
+        }
         let weights: RowResult<Vec<f64>> =
             (0..vocab.row_len()).map(|position| self.next(row, vocab.token_at(position))).collect();
         Ok(Row::dense(weights?))
@@ -191,7 +209,7 @@ impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
 
     fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
         let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
-        Box::new(Self { potential: Arc::clone(&self.potential), rows })
+        Box::new(Self { potential: Arc::clone(&self.potential), advised: Arc::clone(&self.advised), rows })
     }
 
     fn release(&mut self, rows: &[usize]) {

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use lockstep_engine::vocab::{TokenTrie, Vocabulary};
 use lockstep_sample::TokenId;
 
+use super::coerced::ordinary;
+use super::symbol_map::SymbolMap;
+use crate::error::{ControlError, ErrorKind};
+
 /// The spelling of each token of a vocabulary.
 ///
 /// A token that has none, such as a special one, is spelled as a symbol that is no member of the
 /// inner vocabulary: no potential gives it any weight.
-pub(super) struct Spelling {
+pub(crate) struct Spelling {
     vocab: Arc<Vocabulary>,
     form: Form,
     stranger: TokenId,
@@ -39,19 +43,19 @@ struct Node {
 }
 
 /// An id that is no member of `vocab`.
-pub(super) fn stranger(vocab: &Vocabulary) -> TokenId {
+pub(crate) fn stranger(vocab: &Vocabulary) -> TokenId {
     TokenId(u32::try_from(vocab.len()).expect("ids have 32 bits"))
 }
 
 impl Spelling {
     /// Tokens as their bytes, for an inner potential over bytes.
-    pub(super) fn bytes(vocab: Arc<Vocabulary>) -> Self {
+    pub(crate) fn bytes(vocab: Arc<Vocabulary>) -> Self {
         let form = Form::Bytes(Arc::clone(vocab.trie()));
         Self { vocab, form, stranger: stranger(&Vocabulary::bytes()) }
     }
 
     /// Each token as its entry says, in symbols of `inner`; a token without an entry has none.
-    pub(super) fn symbols(
+    pub(crate) fn symbols(
         vocab: Arc<Vocabulary>,
         inner: &Vocabulary,
         spellings: Vec<Option<Box<[TokenId]>>>,
@@ -59,12 +63,35 @@ impl Spelling {
         Self { vocab, form: Form::Symbols(Symbols::new(spellings)), stranger: stranger(inner) }
     }
 
-    pub(super) fn vocab(&self) -> &Arc<Vocabulary> {
+    /// Each token of `vocab` as the symbols of `item` that are its bytes, one each.
+    ///
+    /// # Errors
+    /// If a symbol of `item` is not one byte, or no token is spelled in its symbols.
+    pub(crate) fn flattened(vocab: Arc<Vocabulary>, item: &Vocabulary) -> Result<Self, ControlError> {
+        if item.same_tokens(&Vocabulary::bytes()) {
+            return Ok(Self::bytes(vocab));
+        }
+        if let Some(symbol) = ordinary(item).find(|symbol| item.bytes_of(*symbol).len() != 1) {
+            let message = format!(
+                "the item potential must read single bytes, but its token {symbol} is `{}`",
+                item.display(symbol)
+            );
+            return Err(ControlError::new(ErrorKind::Vocabulary, message));
+        }
+        let spellings = SymbolMap::Bytes.spellings(&vocab, item)?;
+        if spellings.iter().all(Option::is_none) {
+            let message = "no token is a sequence of the item potential's symbols";
+            return Err(ControlError::new(ErrorKind::Vocabulary, message));
+        }
+        Ok(Self::symbols(vocab, item, spellings))
+    }
+
+    pub(crate) fn vocab(&self) -> &Arc<Vocabulary> {
         &self.vocab
     }
 
     /// Appends the symbols of `token`; of the end, the end.
-    pub(super) fn spell(&self, token: TokenId, out: &mut Vec<TokenId>) {
+    pub(crate) fn spell(&self, token: TokenId, out: &mut Vec<TokenId>) {
         if token.is_eos() {
             return out.push(token);
         }
@@ -81,15 +108,30 @@ impl Spelling {
     }
 
     /// The tokens that end at `node`. The root is node 0.
-    pub(super) fn ids(&self, node: usize) -> &[TokenId] {
+    pub(crate) fn ids(&self, node: usize) -> &[TokenId] {
         match &self.form {
             Form::Bytes(trie) => &trie.ids()[trie.nodes()[node].ids()],
             Form::Symbols(Symbols { nodes, ids, .. }) => &ids[nodes[node].ids.clone()],
         }
     }
 
+    /// The tokens that end at `node` or below.
+    pub(crate) fn ids_within(&self, node: usize) -> &[TokenId] {
+        let end = self.end(node);
+        match &self.form {
+            Form::Bytes(trie) => {
+                let to = trie.nodes().get(end).map_or(trie.ids().len(), |after| after.ids().start);
+                &trie.ids()[trie.nodes()[node].ids().start..to]
+            }
+            Form::Symbols(Symbols { nodes, ids, .. }) => {
+                let to = nodes.get(end).map_or(ids.len(), |after| after.ids.start);
+                &ids[nodes[node].ids.start..to]
+            }
+        }
+    }
+
     /// The symbol on the edge into `node`.
-    pub(super) fn symbol(&self, node: usize) -> TokenId {
+    pub(crate) fn symbol(&self, node: usize) -> TokenId {
         match &self.form {
             Form::Bytes(trie) => TokenId(u32::from(trie.nodes()[node].byte())),
             Form::Symbols(Symbols { nodes, .. }) => nodes[node].symbol,
@@ -103,12 +145,12 @@ impl Spelling {
         }
     }
 
-    pub(super) fn is_leaf(&self, node: usize) -> bool {
+    pub(crate) fn is_leaf(&self, node: usize) -> bool {
         self.end(node) == node + 1
     }
 
     /// The children of `node`.
-    pub(super) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.end(node);
         let sibling = move |child: usize| (child < end).then_some(child);
         std::iter::successors(sibling(node + 1), move |child| sibling(self.end(*child)))

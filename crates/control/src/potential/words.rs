@@ -10,7 +10,8 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
+use super::states::{Machine, States};
+use super::{Claims, Cursor, Potential, Row, Run};
 use crate::error::ControlError;
 
 /// A sum of nats over the occurrences of words in a text, overlapping ones included. The letters A
@@ -94,13 +95,42 @@ impl Potential for Words {
     }
 
     fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
-        Ok(Box::new(WordsCursor { words: self.clone(), rows: vec![State::Open(Place::default()); n] }))
+        Ok(States::open(self.clone(), Place::default(), n))
+    }
+}
+
+impl Machine for Words {
+    type State = Place;
+
+    fn vocab(&self) -> &Vocabulary {
+        &self.vocab
+    }
+
+    fn prefix(&self, at: &Place) -> f64 {
+        self.weight(*at)
+    }
+
+    fn complete(&self, at: &Place) -> f64 {
+        self.weight(*at)
+    }
+
+    fn step(&self, at: &Place, token: TokenId) -> Option<Place> {
+        self.read(*at, token)
+    }
+
+    fn row(&self, at: &Place) -> Row {
+        let weights = (0..self.vocab.row_len()).map(|position| self.next(*at, self.vocab.token_at(position)));
+        Row::dense(weights.collect::<Vec<f64>>())
+    }
+
+    fn tokens(&self, at: &Place, tokens: &[TokenId]) -> Vec<f64> {
+        tokens.iter().map(|token| self.next(*at, *token)).collect()
     }
 }
 
 /// What has been read: the longest beginning of a word that the text ends with, and the sum.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+pub(super) struct Place {
     state: u32,
     sum: f64,
 }
@@ -150,119 +180,6 @@ impl Finder {
             }
         }
         Self { next, nats }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Open(Place),
-    /// With its final weight.
-    Closed(f64),
-    Dead,
-}
-
-#[derive(Clone, Debug)]
-struct WordsCursor {
-    words: Words,
-    rows: Vec<State>,
-}
-
-impl WordsCursor {
-    fn row(&self, state: State) -> Row {
-        let State::Open(at) = state else { return Row::dead() };
-        let vocab = &self.words.vocab;
-        let weights = (0..vocab.row_len()).map(|position| self.words.next(at, vocab.token_at(position)));
-        Row::dense(weights.collect::<Vec<f64>>())
-    }
-
-    fn answer(&self, row: usize, want: &Want, i: usize) -> RowResult<Answer> {
-        let state = self.rows[row];
-        if let State::Closed(_) = state {
-            return Err(closed());
-        }
-        Ok(match want {
-            Want::Hold => Answer::Held,
-            Want::Row => Answer::Row(self.row(state)),
-            Want::Tokens(tokens) => {
-                let weight = |token: &TokenId| match state {
-                    State::Open(at) => self.words.next(at, *token),
-                    _ => f64::NEG_INFINITY,
-                };
-                Answer::Tokens(tokens[i].iter().map(weight).collect())
-            }
-            Want::Draw(draws) => Answer::Draw(self.row(state).draw(
-                self.words.vocab.eos_position(),
-                draws.masks.as_ref().map(|masks| &masks[i]),
-                draws.method,
-                &draws.keys[i],
-            )),
-        })
-    }
-}
-
-impl Cursor for WordsCursor {
-    fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
-        Ticket::ready(rows.iter().enumerate().map(|(i, row)| self.answer(*row, &want, i)).collect())
-    }
-
-    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
-        let mut statuses = Vec::with_capacity(rows.len());
-        for (&row, span) in rows.iter().zip(spans) {
-            let mut status = Status::Live;
-            for token in *span {
-                self.rows[row] = match self.rows[row] {
-                    State::Closed(weight) => {
-                        status = Status::Failed(closed());
-                        State::Closed(weight)
-                    }
-                    State::Open(at) if token.is_eos() => State::Closed(self.words.weight(at)),
-                    State::Open(at) => self.words.read(at, *token).map_or(State::Dead, State::Open),
-                    State::Dead => State::Dead,
-                };
-            }
-            if matches!(self.rows[row], State::Dead) {
-                status = Status::Dead;
-            }
-            statuses.push(status);
-        }
-        statuses
-    }
-
-    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let score = |row: &usize| match self.rows[*row] {
-            State::Open(at) => Ok(self.words.weight(at)),
-            State::Closed(weight) => Ok(weight),
-            State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(score).collect()
-    }
-
-    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let complete = |row: &usize| match self.rows[*row] {
-            State::Open(at) => Ok(self.words.weight(at)),
-            State::Closed(_) => Err(closed()),
-            State::Dead => Ok(f64::NEG_INFINITY),
-        };
-        rows.iter().map(complete).collect()
-    }
-
-    fn select(&mut self, ancestors: &[usize]) {
-        self.rows = ancestors.iter().map(|ancestor| self.rows[*ancestor]).collect();
-    }
-
-    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
-        let rows = rows.iter().map(|row| self.rows[*row]).collect();
-        Box::new(Self { words: self.words.clone(), rows })
-    }
-
-    fn release(&mut self, rows: &[usize]) {
-        for row in rows {
-            self.rows[*row] = State::Dead;
-        }
     }
 }
 

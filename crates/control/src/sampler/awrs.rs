@@ -3,23 +3,56 @@
 //! The target is `potential · condition` with a boolean condition. Candidates come from the
 //! potential's row without replacement; the first that the condition accepts is the token, and
 //! what the further probes find gives an unbiased weight: `logw = ln s + LSE(row)`, with `s` from
-//! [`RecursiveWalk`]. (Lipkin et al., 2025; the closed form of its recursion is RAWRS-K.) With a
-//! proposal the candidates come from its row, and the token's ratio of target to proposal joins
-//! the weight.
+//! an [`Estimator`]. (Lipkin et al., 2025.) With a proposal the candidates come from its row, and
+//! the token's ratio of target to proposal joins the weight.
+
+mod search;
 
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::{DrawKey, GumbelOrder, TokenId};
+use lockstep_sample::{Bitset, DrawKey, TokenId};
 use rayon::prelude::*;
+
+use search::{Candidates, Search};
 
 use super::{Sampled, SamplerCursor, TokenSampler};
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
-use crate::estimator::{FirstAccepted, Outcome, Progress, RecursiveWalk};
 use crate::potential::{
-    Answer, Cursor, Demands, Entries, Potential, Row, RowResult, Run, Status, Ticket, Want,
+    Answer, Cursor, Demands, Potential, Product, Row, RowResult, Run, Status, Ticket, Want,
 };
+
+/// How AWRS finds the weight of what it found. The variances and costs of both are in
+/// `docs/samplers.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Estimator {
+    /// RAWRS-K, with K = `max_accepts` - 1 further probes ([`RecursiveWalk`](crate::RecursiveWalk)).
+    #[default]
+    Recursive,
+    /// GAWRS, a run with replacement ([`GeometricWalk`](crate::GeometricWalk)).
+    Geometric,
+    /// Geometric if `max_accepts` is above 2 or one candidate has at least two thirds of the mass,
+    /// else recursive: the choice that genlm-control makes.
+    Auto,
+}
+
+/// The names of all estimators.
+pub const ESTIMATORS: [&str; 3] = ["recursive", "geometric", "auto"];
+
+impl std::str::FromStr for Estimator {
+    type Err = ControlError;
+
+    fn from_str(name: &str) -> Result<Self, ControlError> {
+        let all = [Self::Recursive, Self::Geometric, Self::Auto];
+        ESTIMATORS.iter().position(|known| *known == name).map(|i| all[i]).ok_or_else(|| {
+            ControlError::argument(format!(
+                "estimator `{name}` is unknown: use one of {}",
+                ESTIMATORS.join(", ")
+            ))
+        })
+    }
+}
 
 /// Settings of [`Awrs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +65,25 @@ pub struct AwrsOptions {
     pub max_rejects: Option<u64>,
     /// Whether weights are unbiased. Otherwise accepted tokens weigh exactly 1.
     pub proper_weights: bool,
-    /// Replaces the run's seed in this sampler's keys; problem, slot and step stay.
+    /// Where the weight comes from.
+    pub estimator: Estimator,
+    /// Whether tokens that the condition lacks are left out of the row before anything is drawn.
+    /// Otherwise they are drawn like all others and rejected without a probe.
+    pub prune_logws: bool,
+    /// Replaces the run's seed in this sampler's keys; problem, slot, step and ordinal stay.
     pub seed: Option<u64>,
 }
 
 impl Default for AwrsOptions {
     fn default() -> Self {
-        Self { max_accepts: 2, max_rejects: None, proper_weights: true, seed: None }
+        Self {
+            max_accepts: 2,
+            max_rejects: None,
+            proper_weights: true,
+            estimator: Estimator::default(),
+            prune_logws: true,
+            seed: None,
+        }
     }
 }
 
@@ -48,14 +93,16 @@ pub struct Awrs {
     potential: Arc<dyn Potential>,
     condition: Arc<dyn Potential>,
     proposal: Option<Arc<dyn Potential>>,
+    /// The positions that the target has, if it lacks some of the potential's.
+    members: Option<Arc<Bitset>>,
     options: AwrsOptions,
 }
 
 impl Awrs {
-    /// The sampler of `potential · condition`.
+    /// The sampler of `potential · condition`, whose vocabulary is the tokens of both.
     ///
     /// # Errors
-    /// If the condition is not boolean, reads other tokens, or an option is out of range.
+    /// If the condition is not boolean, the two have no [`Product`], or an option is out of range.
     pub fn new(
         potential: Arc<dyn Potential>,
         condition: Arc<dyn Potential>,
@@ -63,12 +110,6 @@ impl Awrs {
     ) -> Result<Self, ControlError> {
         if !condition.claims().boolean {
             return Err(ControlError::new(ErrorKind::Contract, "condition must be Boolean"));
-        }
-        if !potential.vocab().same_tokens(condition.vocab()) {
-            return Err(ControlError::new(
-                ErrorKind::Vocabulary,
-                "the condition reads other tokens than the potential: coerce it to the potential's vocabulary",
-            ));
         }
         if options.proper_weights && options.max_accepts < 2 {
             return Err(ControlError::argument(format!(
@@ -80,7 +121,13 @@ impl Awrs {
         if let Some(max) = options.max_rejects.filter(|max| *max < least) {
             return Err(ControlError::argument(format!("max_rejects: {max} must be at least {least}")));
         }
-        Ok(Self { potential, condition, proposal: None, options })
+        let ([potential, condition], common) = Product::new(potential, condition)?.into_factors();
+        let members = common.map(|common| {
+            let mut members = Bitset::clone(&common);
+            members.insert(potential.vocab().eos_position());
+            Arc::new(members)
+        });
+        Ok(Self { potential, condition, proposal: None, members, options })
     }
 
     /// Takes candidates from `proposal`, which must be positive wherever the potential is.
@@ -113,7 +160,9 @@ impl TokenSampler for Awrs {
                 None => None,
             },
             vocab: Arc::clone(self.potential.vocab()),
+            members: self.members.clone(),
             options: self.options.clone(),
+            choices: vec![1; n],
         }))
     }
 
@@ -129,7 +178,10 @@ struct AwrsCursor {
     condition: Box<dyn Cursor>,
     proposal: Option<Box<dyn Cursor>>,
     vocab: Arc<Vocabulary>,
+    members: Option<Arc<Bitset>>,
     options: AwrsOptions,
+    /// How many choices the last draw of each row took.
+    choices: Vec<u32>,
 }
 
 impl SamplerCursor for AwrsCursor {
@@ -147,42 +199,46 @@ impl SamplerCursor for AwrsCursor {
         let potential = self.potential.request(rows, Want::Row);
         let proposal = self.proposal.as_mut().map(|proposal| proposal.request(rows, Want::Row));
         others();
-        let answers = match proposal {
-            None => rows_of(potential).into_iter().map(|row| Ok((row?, None))).collect(),
+        let rows_and_targets: Vec<RowResult<(Row, Option<Row>)>> = match proposal {
+            None => rows_of(potential).into_iter().map(|row| Ok((self.pruned(row?), None))).collect(),
             Some(proposal) => {
                 let (target, proposed) = (rows_of(potential), rows_of(proposal));
-                proposed.into_iter().zip(target).map(|(q, w)| Ok((q?, Some(w?)))).collect::<Vec<_>>()
+                let both = proposed.into_iter().zip(target);
+                both.map(|(q, w)| Ok((self.pruned(q?), Some(w?)))).collect()
             }
         };
         if chooser.keyed().is_none() {
             let refusal = "AWRS orders its candidates by key and cannot honour another chooser";
             return rows.iter().map(|_| Err(ControlError::argument(refusal))).collect();
         }
-        let seed = self.options.seed;
-        let searches: Vec<RowResult<Option<Prepared<'_>>>> = answers
+        let (seed, members) = (self.options.seed, self.members.clone());
+        let candidates: Vec<RowResult<Option<Candidates<'_>>>> = rows_and_targets
             .par_iter()
-            .zip(keys)
-            .map(|(answer, key): (&RowResult<(Row, Option<Row>)>, _)| {
-                let (row, target) = answer.as_ref().map_err(Clone::clone)?;
-                let problem = seed.map_or(key.problem, |seed| key.problem.with_seed(seed));
-                Ok(Prepared::new(row, target.as_ref(), &DrawKey { problem, ..*key }))
+            .map(|found| {
+                let (row, target) = found.as_ref().map_err(Clone::clone)?;
+                Ok(Candidates::new(row, target.as_ref(), members.as_deref()))
             })
             .collect();
-        let mut results: Vec<RowResult<Sampled>> = Vec::with_capacity(rows.len());
-        let mut open: Vec<(usize, Search<'_>)> = Vec::new();
-        for (i, search) in searches.iter().enumerate() {
-            match search {
-                Err(error) => results.push(Err(error.clone())),
-                Ok(None) => results.push(Ok(Sampled::DEAD)),
-                Ok(Some(prepared)) => {
-                    results.push(Ok(Sampled::DEAD));
-                    open.push((i, Search::new(prepared, &self.options)));
-                }
-            }
-        }
+        let mut results: Vec<RowResult<Sampled>> =
+            candidates.iter().map(|c| c.as_ref().map(|_| Sampled::DEAD).map_err(Clone::clone)).collect();
+        let live: Vec<(usize, &Candidates<'_>)> = candidates
+            .iter()
+            .enumerate()
+            .filter_map(|(i, candidates)| Some((i, candidates.as_ref().ok()?.as_ref()?)))
+            .collect();
+        let options = self.options.clone();
+        let mut open: Vec<(usize, Search<'_>)> = live
+            .into_par_iter()
+            .map(|(i, candidates)| {
+                let problem = keys[i].problem;
+                let key =
+                    DrawKey { problem: seed.map_or(problem, |seed| problem.with_seed(seed)), ..keys[i] };
+                (i, Search::new(candidates, &options, key))
+            })
+            .collect();
         let mut ahead = 1;
         while !open.is_empty() {
-            self.round(rows, ahead, &mut open, &mut results);
+            self.round(rows, keys, ahead, &mut open, &mut results);
             ahead *= 2;
         }
         results
@@ -207,8 +263,13 @@ impl SamplerCursor for AwrsCursor {
         }
     }
 
+    fn choices(&self, row: usize) -> u32 {
+        self.choices[row]
+    }
+
     fn select(&mut self, ancestors: &[usize]) {
         self.cursors().for_each(|cursor| cursor.select(ancestors));
+        self.choices.resize(ancestors.len(), 1);
     }
 
     fn release(&mut self, rows: &[usize]) {
@@ -226,111 +287,46 @@ impl AwrsCursor {
         [&mut self.potential, &mut self.condition].into_iter().chain(&mut self.proposal)
     }
 
-    /// Probes up to `ahead` more candidates of every open row in one call of the condition, and
-    /// moves the rows that are through to `results`.
+    /// A row to draw from without what the target lacks.
+    fn pruned(&self, row: Row) -> Row {
+        match self.members.as_ref().filter(|_| self.options.prune_logws) {
+            Some(members) => row.product(&Row::bits(Arc::clone(members))),
+            None => row,
+        }
+    }
+
+    /// Takes every open row as far as what is known goes, then probes up to `ahead` more candidates
+    /// of each that goes on in one call of the condition. Moves the rows that are through to
+    /// `results`.
     fn round(
         &mut self,
         rows: &[usize],
+        keys: &[DrawKey],
         ahead: usize,
         open: &mut Vec<(usize, Search<'_>)>,
         results: &mut [RowResult<Sampled>],
     ) {
-        let candidates: Vec<Vec<usize>> =
-            open.iter_mut().map(|(_, search)| search.order.by_ref().take(ahead).collect()).collect();
-        let tokens = open.iter().zip(&candidates).map(|((_, search), candidates)| {
-            candidates.iter().map(|index| self.vocab.token_at(search.entries.position(*index))).collect()
+        let vocab = &self.vocab;
+        let wanted: Vec<Vec<usize>> = open.par_iter_mut().map(|(_, search)| search.advance(ahead)).collect();
+        let mut going = Vec::with_capacity(open.len());
+        for ((i, search), wanted) in open.drain(..).zip(wanted) {
+            if wanted.is_empty() {
+                self.choices[rows[i]] = search.choices(&keys[i]);
+                results[i] = Ok(search.outcome(vocab));
+            } else {
+                going.push((i, search, wanted));
+            }
+        }
+        let probed: Vec<usize> = going.iter().map(|(i, ..)| rows[*i]).collect();
+        let tokens = going.iter().map(|(_, search, wanted)| {
+            wanted.iter().map(|index| vocab.token_at(search.position(*index))).collect()
         });
-        let probed: Vec<usize> = open.iter().map(|(i, _)| rows[*i]).collect();
         let answers = self.condition.probe(&probed, tokens.collect());
-        let mut still_open = Vec::with_capacity(open.len());
-        for (((i, mut search), candidates), answer) in open.drain(..).zip(candidates).zip(answers) {
-            let progress = answer.and_then(|scores| search.take(&candidates, &scores));
-            match progress {
+        for ((i, mut search, wanted), answer) in going.into_iter().zip(answers) {
+            match answer.and_then(|scores| search.learn(&wanted, &scores)) {
+                Ok(()) => open.push((i, search)),
                 Err(error) => results[i] = Err(error),
-                // An order that ran out before the walk was done has told everything.
-                Ok(Progress::Continue) if candidates.len() == ahead => still_open.push((i, search)),
-                Ok(_) => results[i] = Ok(search.outcome(&self.vocab)),
             }
         }
-        *open = still_open;
-    }
-}
-
-/// A row's entries, its mass and the order of its candidates; under a proposal also the target's
-/// row.
-struct Prepared<'a> {
-    entries: Entries<'a>,
-    target: Option<&'a Row>,
-    log_z: f64,
-    order: GumbelOrder,
-}
-
-impl<'a> Prepared<'a> {
-    /// `None` if nothing in the row is live.
-    fn new(row: &'a Row, target: Option<&'a Row>, key: &DrawKey) -> Option<Self> {
-        let entries = row.entries();
-        let log_z = row.log_total();
-        let order = GumbelOrder::new(entries.weights(), key);
-        (log_z > f64::NEG_INFINITY).then_some(Self { entries, target, log_z, order })
-    }
-}
-
-enum Walk<'a> {
-    Proper(RecursiveWalk<'a>),
-    Improper(FirstAccepted),
-}
-
-/// A row on its way to a token.
-struct Search<'a> {
-    entries: &'a Entries<'a>,
-    target: Option<&'a Row>,
-    order: GumbelOrder,
-    log_z: f64,
-    walk: Walk<'a>,
-}
-
-impl<'a> Search<'a> {
-    fn new(prepared: &'a Prepared<'a>, options: &AwrsOptions) -> Self {
-        let Prepared { entries, target, log_z, order } = prepared;
-        let walk = if options.proper_weights {
-            let weights = entries.log_weights();
-            Walk::Proper(RecursiveWalk::new(options.max_accepts, options.max_rejects, weights, *log_z))
-        } else {
-            Walk::Improper(FirstAccepted::new(options.max_rejects))
-        };
-        Self { entries, target: *target, order: order.clone(), log_z: *log_z, walk }
-    }
-
-    /// Offers candidates with the condition's log-weights for them, until the walk is done.
-    fn take(&mut self, candidates: &[usize], scores: &[f64]) -> Result<Progress, ControlError> {
-        for (&candidate, &score) in candidates.iter().zip(scores) {
-            if score != 0.0 && score != f64::NEG_INFINITY {
-                return Err(ControlError::new(ErrorKind::Contract, "condition must be Boolean"));
-            }
-            let progress = match &mut self.walk {
-                Walk::Proper(walk) => walk.offer(candidate, score == 0.0),
-                Walk::Improper(walk) => walk.offer(candidate, score == 0.0),
-            };
-            if progress == Progress::Done {
-                return Ok(Progress::Done);
-            }
-        }
-        Ok(Progress::Continue)
-    }
-
-    fn outcome(self, vocab: &Vocabulary) -> Sampled {
-        let (Outcome { index, log_s }, proper) = match self.walk {
-            Walk::Proper(walk) => (walk.outcome(), true),
-            Walk::Improper(walk) => (walk.outcome(), false),
-        };
-        let mut logw = if proper { log_s + self.log_z } else { log_s };
-        if let (Some(index), Some(target)) = (index, self.target) {
-            let ratio = target.at(self.entries.position(index)) - self.entries.log_weights()[index];
-            if proper || ratio == f64::NEG_INFINITY {
-                logw += ratio;
-            }
-        }
-        let token = index.map(|index| vocab.token_at(self.entries.position(index)));
-        Sampled { token, logw, logp: None }
     }
 }

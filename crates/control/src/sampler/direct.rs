@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, Drawn, TokenId};
-use rayon::prelude::*;
 
 use super::{Sampled, SamplerCursor, TokenSampler};
-use crate::chooser::Chooser;
+use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::ControlError;
-use crate::potential::{Answer, Cursor, Demands, Draws, Potential, RowResult, Run, Status, Want};
+use crate::potential::{Answer, Cursor, Demands, Draws, Potential, Row, RowResult, Run, Status, Want};
 
 /// Samples from a potential's own next-token weights, or from a proposal's.
 #[derive(Clone)]
@@ -70,6 +69,10 @@ impl TokenSampler for Direct {
         self.target.demand(n, max_tokens, demands)?;
         self.proposal.as_ref().map_or(Ok(()), |proposal| proposal.demand(n, max_tokens, demands))
     }
+
+    fn has_fixed_weights(&self) -> bool {
+        true
+    }
 }
 
 struct DirectCursor {
@@ -89,8 +92,7 @@ impl SamplerCursor for DirectCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
-        let method = chooser.keyed();
-        let want = match method {
+        let want = match chooser.keyed() {
             Some(method) if self.target.draws() => {
                 Want::Draw(Draws { keys: keys.to_vec(), method, masks: None })
             }
@@ -98,25 +100,41 @@ impl SamplerCursor for DirectCursor {
         };
         let ticket = self.target.request(rows, want);
         others();
-        let answers = ticket.wait();
-        let eos = self.vocab.eos_position();
-        match method {
-            Some(method) => answers
-                .into_par_iter()
-                .zip(keys)
-                .map(|(answer, key)| {
-                    Ok(weighted(match answer? {
-                        Answer::Draw(drawn) => drawn,
-                        other => other.into_row().draw(eos, None, method, key),
-                    }))
-                })
-                .collect(),
-            None => answers
-                .into_iter()
-                .zip(keys)
-                .map(|(answer, key)| Ok(weighted(chooser.draw(&answer?.into_row(), eos, key))))
-                .collect(),
+        let mut results: Vec<RowResult<Sampled>> = Vec::with_capacity(rows.len());
+        let mut left = Vec::new();
+        for (i, answer) in ticket.wait().into_iter().enumerate() {
+            results.push(match answer {
+                Ok(Answer::Draw(drawn)) => Ok(weighted(drawn)),
+                Ok(other) => {
+                    left.push((i, other.into_row()));
+                    Ok(Sampled::DEAD)
+                }
+                Err(error) => Err(error),
+            });
         }
+        let to_draw = left.iter().map(|(i, row)| to_draw(row, &self.vocab, keys[*i])).collect::<Vec<_>>();
+        for ((i, _), drawn) in left.iter().zip(draw_rows(chooser, &to_draw)) {
+            results[*i] = drawn.map(weighted);
+        }
+        results
+    }
+
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        // All as rows, so that draws and look-ups are one request; a draw is the same in both forms.
+        let ticket = self.target.request(rows, Want::Row);
+        others();
+        let rows: Vec<RowResult<Row>> =
+            ticket.wait().into_iter().map(|answer| answer.map(Answer::into_row)).collect();
+        let live: Vec<Option<&Row>> = rows.iter().map(|row| row.as_ref().ok()).collect();
+        let drawn = draw_or_look_up(&live, keys, forced, &self.vocab, chooser);
+        rows.iter().zip(drawn).map(|(row, drawn)| row.clone().and(drawn).map(weighted)).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
@@ -134,6 +152,37 @@ impl SamplerCursor for DirectCursor {
     fn release(&mut self, rows: &[usize]) {
         self.target.release(rows);
     }
+}
+
+fn to_draw<'a>(row: &'a Row, vocab: &Vocabulary, key: DrawKey) -> RowToDraw<'a> {
+    RowToDraw { row, row_len: vocab.row_len(), eos_position: vocab.eos_position(), key }
+}
+
+/// A draw from each row that there is, or what a draw of its forced tokens gives.
+fn draw_or_look_up(
+    rows: &[Option<&Row>],
+    keys: &[DrawKey],
+    forced: &[Option<&[TokenId]>],
+    vocab: &Vocabulary,
+    chooser: &mut dyn Chooser,
+) -> Vec<RowResult<Option<Drawn>>> {
+    let free = rows.iter().zip(keys).zip(forced).filter(|(_, forced)| forced.is_none());
+    let free: Vec<_> = free.filter_map(|((row, key), _)| Some(to_draw(row.as_ref()?, vocab, *key))).collect();
+    let mut drawn = draw_rows(chooser, &free).into_iter();
+    let mut one = |(row, forced): (&Option<&Row>, &Option<&[TokenId]>)| match (row, forced) {
+        (None, _) => Ok(None),
+        (Some(row), Some(tokens)) => Ok(look_up(row, tokens, vocab)),
+        (Some(_), None) => drawn.next().expect("a draw for each free row"),
+    };
+    rows.iter().zip(forced).map(&mut one).collect()
+}
+
+/// What a draw of `tokens` gives; `None` if they cannot be drawn.
+fn look_up(row: &Row, tokens: &[TokenId], vocab: &Vocabulary) -> Option<Drawn> {
+    let &[token] = tokens else { return None };
+    let weight = row.at(vocab.position_of(token));
+    let log_mass = row.log_total();
+    (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
 }
 
 fn weighted(drawn: Option<Drawn>) -> Sampled {
@@ -163,19 +212,33 @@ impl SamplerCursor for ProposedCursor {
         others: &mut dyn FnMut(),
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>> {
+        self.sample_forced(rows, keys, &vec![None; rows.len()], others, chooser)
+    }
+
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
         let proposal = self.proposal.request(rows, Want::Row);
         let target = self.target.request(rows, Want::Row);
         others();
-        let rows = proposal.wait().into_iter().zip(target.wait()).zip(keys);
-        rows.map(|((proposal, target), key)| {
-            let (proposal, target) = (proposal?.into_row(), target?.into_row());
-            let Some(drawn) = chooser.draw(&proposal, self.vocab.eos_position(), key) else {
-                return Ok(Sampled::DEAD);
-            };
+        let both = proposal.wait().into_iter().zip(target.wait());
+        let both: Vec<RowResult<(Row, Row)>> =
+            both.map(|(q, w)| Ok((q?.into_row(), w?.into_row()))).collect();
+        let proposed: Vec<Option<&Row>> =
+            both.iter().map(|both| both.as_ref().ok().map(|(proposal, _)| proposal)).collect();
+        let drawn = draw_or_look_up(&proposed, keys, forced, &self.vocab, chooser);
+        let weigh = |(both, drawn): (RowResult<(Row, Row)>, RowResult<Option<Drawn>>)| {
+            let (_, target) = both?;
+            let Some(drawn) = drawn? else { return Ok(Sampled::DEAD) };
             let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;
             Ok(Sampled { token: Some(drawn.token), logw, logp: Some(drawn.logp) })
-        })
-        .collect()
+        };
+        both.into_iter().zip(drawn).map(weigh).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {

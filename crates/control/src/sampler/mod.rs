@@ -6,18 +6,30 @@
 
 mod awrs;
 mod direct;
+mod set;
+mod unit;
 
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, TokenId};
 
-pub use awrs::{Awrs, AwrsOptions};
+pub use awrs::{Awrs, AwrsOptions, ESTIMATORS, Estimator};
 pub use direct::Direct;
+pub use set::{
+    EagerSetSampler, SampledSet, SetCursor, SetSampler, SetTokenSampler, TopKSetSampler, eager_token_sampler,
+    topk_token_sampler,
+};
+
+pub use unit::{
+    Boundary, CfgBoundary, CfgBoundaryOptions, CriticBoundary, DecodeErrors, FixedLengthBoundary,
+    MultiTokenUnitSampler, Sign, SurpriseBoundary, TokenSetBoundary, UnitLength, UnitSoFar,
+};
 
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Answer, Cursor, Demands, Potential, RowResult, Run, Status, Want};
+use crate::units::Unit;
 
 /// A token drawn for a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +63,22 @@ pub trait TokenSampler: Send + Sync {
     /// # Errors
     /// If a sequence of that length is impossible.
     fn demand(&self, n: usize, max_tokens: usize, demands: &mut Demands) -> Result<(), ControlError>;
+
+    /// The most tokens that one draw appends: 1, except for samplers of units.
+    fn max_unit_tokens(&self) -> usize {
+        1
+    }
+
+    /// How deep its units nest: 0 for tokens, 1 for units of tokens, 2 for units of those.
+    fn unit_depth(&self) -> usize {
+        0
+    }
+
+    /// Whether the log-weight of a draw is a function of the context and the token alone, so that
+    /// [`SamplerCursor::sample_forced`] can tell it. By default it is not.
+    fn has_fixed_weights(&self) -> bool {
+        false
+    }
 }
 
 /// A sampler's sequences, in columns.
@@ -66,6 +94,9 @@ pub trait SamplerCursor: Send {
 
     /// Draws a token for each row (distinct). Does not move the target. Choices of row i use
     /// `keys[i]` with ordinals from its own upwards, in program order.
+    ///
+    /// A sampler of units draws several tokens: its rows move up to the last one, which is the one
+    /// that is returned, and [`Self::unit`] has the others.
     fn sample(
         &mut self,
         rows: &[usize],
@@ -74,10 +105,45 @@ pub trait SamplerCursor: Send {
         chooser: &mut dyn Chooser,
     ) -> Vec<RowResult<Sampled>>;
 
+    /// The unit that `sample` has just drawn for a row, without EOS; `None` if this sampler draws
+    /// tokens. It is empty if the row died.
+    fn unit(&self, row: usize) -> Option<&Unit> {
+        let _ = row;
+        None
+    }
+
+    /// How many ordinals the choices that `sample` has just made for a row took.
+    fn choices(&self, row: usize) -> u32 {
+        let _ = row;
+        1
+    }
+
+    /// As [`Self::sample`], except that row i takes the tokens `forced[i]` of one draw, if there are
+    /// any: whatever may be drawn for it is of no account. If the sampler's weights are
+    /// [fixed](TokenSampler::has_fixed_weights), its log-weight is what a draw of them gets, `-inf`
+    /// if they could not be drawn; otherwise it is NaN, and whoever forces them knows it.
+    fn sample_forced(
+        &mut self,
+        rows: &[usize],
+        keys: &[DrawKey],
+        forced: &[Option<&[TokenId]>],
+        others: &mut dyn FnMut(),
+        chooser: &mut dyn Chooser,
+    ) -> Vec<RowResult<Sampled>> {
+        let drawn = self.sample(rows, keys, others, chooser);
+        let take = |(drawn, forced): (RowResult<Sampled>, &Option<&[TokenId]>)| match forced {
+            None => drawn,
+            Some(tokens) => {
+                drawn.map(|_| Sampled { token: tokens.last().copied(), logw: f64::NAN, logp: None })
+            }
+        };
+        drawn.into_iter().zip(forced).map(take).collect()
+    }
+
     /// The target's log-weight of ending now, for each row.
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>>;
 
-    /// Appends a token to each row.
+    /// Appends to each row the token that was drawn, or another one.
     fn advance(&mut self, rows: &[usize], tokens: &[TokenId]) -> Vec<Status>;
 
     /// New row i is a copy of old row `ancestors[i]`.

@@ -19,7 +19,8 @@ pub struct SmcOptions {
     /// Resample when the effective sample size is below this share of the particles; in [0, 1], 0
     /// never. Default 0.5.
     pub ess_threshold: f64,
-    /// The longest sequence in tokens, its end included; at least 1. Default 64.
+    /// The longest sequence in tokens, or in units if the sampler draws those, its end included; at
+    /// least 1. Default 64.
     pub max_tokens: usize,
     /// How ancestors are chosen.
     pub resampling: Resampling,
@@ -29,7 +30,7 @@ pub struct SmcOptions {
     pub problem: u64,
     /// How tokens are drawn.
     pub draw_method: DrawMethod,
-    /// Ends a sequence once this holds of it, after each token. It is part of the target.
+    /// Ends a sequence once this holds of it, after each token or unit. It is part of the target.
     pub terminate_when: Option<TerminateWhen>,
 }
 

@@ -1,19 +1,26 @@
 //! The population loop.
 //!
-//! Every live particle takes one token a step. Per step the critic's weight is a provisional
+//! Every live particle takes one token, or one unit, a step. Per step the critic's weight is a provisional
 //! *twist*, replaced at the next step and turned into weight at the end (*settled*), so that
 //! between resamplings twists cancel and across one they give the critic's ratio.
 
+use std::sync::Arc;
+
+use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
 
+use super::conditional::Path;
 use super::options::{SmcOptions, TerminateWhen};
 use super::population::Population;
+use super::recorder::Recorder;
+use crate::canceller::Canceller;
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Cursor, Demands, Potential, RowResult, Run, Status, Ticket, Want};
+use crate::record::{Record, escape};
 use crate::resampling::Resampling;
 use crate::sampler::{Sampled, SamplerCursor, TokenSampler};
-use crate::sequences::Sequences;
+use crate::sequences::{Origin, Sequences};
 use crate::weights;
 
 /// What one step did.
@@ -34,8 +41,10 @@ pub struct Step {
 
 /// A run of sequential Monte Carlo: an iterator of its steps. Dropping it ends it.
 pub struct SmcRun {
-    sampler: Box<dyn SamplerCursor>,
-    critic: Option<Critic>,
+    vocab: Arc<Vocabulary>,
+    /// `None` once the run is over: it leaves its engines at once, whoever keeps its results.
+    cursors: Option<Cursors>,
+    canceller: Canceller,
     chooser: Box<dyn Chooser>,
     population: Population,
     ess_threshold: f64,
@@ -46,7 +55,17 @@ pub struct SmcRun {
     step: u32,
     n_resamples: usize,
     n_failed: usize,
+    recorder: Option<Recorder>,
+    /// What slot 0 is forced along.
+    retained: Option<Path>,
+    max_tokens: usize,
     finished: bool,
+}
+
+/// What a run holds of its sampler and its critic while it goes on.
+struct Cursors {
+    sampler: Box<dyn SamplerCursor>,
+    critic: Option<Critic>,
     // Dropped last: the cursors above live in its engines.
     _run: Run,
 }
@@ -62,6 +81,7 @@ impl SmcRun {
     pub(super) fn start(
         sampler: &dyn TokenSampler,
         critic: Option<&dyn Potential>,
+        retained: Option<Path>,
         options: &SmcOptions,
         chooser: Box<dyn Chooser>,
     ) -> Result<Self, ControlError> {
@@ -75,7 +95,7 @@ impl SmcRun {
         let mut demands = Demands::default();
         sampler.demand(n, options.max_tokens, &mut demands)?;
         if let Some(critic) = critic {
-            critic.demand(n, options.max_tokens, &mut demands)?;
+            critic.demand(n, options.max_tokens.saturating_mul(sampler.max_unit_tokens()), &mut demands)?;
         }
         let run = Run::reserve(demands)?;
         let mut cursor = sampler.open(n, &run)?;
@@ -91,8 +111,9 @@ impl SmcRun {
             return Err(ControlError::new(ErrorKind::Contract, "start weight is -inf"));
         }
         Ok(Self {
-            sampler: cursor,
-            critic,
+            vocab: Arc::clone(sampler.vocab()),
+            canceller: run.canceller().clone(),
+            cursors: Some(Cursors { sampler: cursor, critic, _run: run }),
             chooser,
             population: Population::new(n, start_weight, options.max_tokens),
             ess_threshold: options.ess_threshold,
@@ -103,9 +124,38 @@ impl SmcRun {
             step: 0,
             n_resamples: 0,
             n_failed: 0,
+            recorder: None,
+            retained,
+            max_tokens: options.max_tokens,
             finished: false,
-            _run: run,
         })
+    }
+
+    /// The same run, recorded: each step that follows goes to `record`, and an error there ends the
+    /// run. It changes no result.
+    #[must_use]
+    pub fn with_record(mut self, record: impl Record + 'static) -> Self {
+        let vocab = Arc::clone(&self.vocab);
+        self.recorder = Some(Recorder::new(Box::new(record), vocab, self.population.len()));
+        self
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// Whatever ends the run early.
+    pub fn finish(mut self) -> Result<Sequences, ControlError> {
+        for step in &mut self {
+            step?;
+        }
+        Ok(self.sequences())
+    }
+
+    /// What ends the run from another thread: its rows leave the engines at the next tick, and the
+    /// run ends with an error of kind [`Cancelled`](ErrorKind::Cancelled).
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
     }
 
     /// The seed, given or taken.
@@ -114,7 +164,7 @@ impl SmcRun {
         self.seed
     }
 
-    /// The population as it is now; sequences that have not ended lack their EOS.
+    /// The population after the last completed step; sequences that have not ended lack their EOS.
     #[must_use]
     pub fn sequences(&self) -> Sequences {
         Sequences::new(self.population.contexts.clone(), self.population.log_weights())
@@ -122,48 +172,65 @@ impl SmcRun {
             .with_seed(self.seed)
             .with_n_resamples(self.n_resamples)
             .with_n_failed(self.n_failed)
+            .with_units(self.population.ends.clone())
+            .with_origin(Origin {
+                problem: self.problem,
+                max_tokens: self.max_tokens,
+                increments: self.population.increments.clone(),
+            })
     }
 
-    fn advance_population(&mut self) -> Result<Step, ControlError> {
+    fn advance_population(&mut self, cursors: &mut Cursors) -> Result<Step, ControlError> {
+        if self.canceller.is_cancelled() {
+            return Err(cancelled());
+        }
         self.step += 1;
         let before: Vec<usize> = self.population.contexts.iter().map(Vec::len).collect();
         let live = self.population.live();
         for &i in &live {
             self.population.twist[i] = 0.0;
         }
-        let critic_row = self.take_tokens(&live)?;
+        let critic_row = self.take_tokens(cursors, &live)?;
         let appended: Vec<usize> =
             live.iter().copied().filter(|i| self.population.base[*i] > f64::NEG_INFINITY).collect();
         let read: Vec<usize> = appended.iter().map(|i| before[*i]).collect();
-        self.twist(&appended, &read, critic_row)?;
-        self.end_particles(&appended)?;
+        self.twist(cursors, &appended, &read, critic_row)?;
+        self.end_particles(cursors, &appended)?;
+        self.move_sampler(cursors, &appended)?;
         let gone: Vec<usize> = live.iter().copied().filter(|i| self.population.done[*i]).collect();
-        self.sampler.release(&gone);
-        if let Some(critic) = &mut self.critic {
+        cursors.sampler.release(&gone);
+        if let Some(critic) = &mut cursors.critic {
             critic.cursor.release(&gone);
         }
-        self.move_sampler(&appended)?;
 
         let tokens = live.iter().map(|i| self.population.contexts[*i].len() - before[*i]).sum();
+        if self.retained.is_some() && self.population.base[0] == f64::NEG_INFINITY {
+            return Err(Path::dead(self.step));
+        }
         let log_weights = self.population.log_weights();
         let ess = weights::ess(&log_weights);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.step(self.step, &self.population.contexts, &log_weights)?;
+        }
+        log_particles(&self.population.contexts, &log_weights, &self.vocab);
         let live = self.population.live().len();
         let mut ancestors = None;
         if live == 0 || ess == 0.0 {
             self.finished = true;
         } else if weights::should_resample(ess, self.ess_threshold, log_weights.len()) {
-            ancestors = Some(self.resample(&log_weights));
+            ancestors = Some(self.resample(cursors, &log_weights));
         }
+        tracing::debug!(step = self.step, live, ess, resampled = ancestors.is_some(), "a step is done");
         Ok(Step { number: self.step, live, tokens, ess, ancestors })
     }
 
-    /// Draws a token for each live particle, or ends it with EOS if it has one token left. The
+    /// Draws a token or unit for each live particle, or ends it with EOS if it has one left. The
     /// critic's rows for the coming twist ride in the same forward.
-    fn take_tokens(&mut self, live: &[usize]) -> Result<Option<Ticket>, ControlError> {
+    fn take_tokens(&mut self, cursors: &mut Cursors, live: &[usize]) -> Result<Option<Ticket>, ControlError> {
         let (forced, drawn): (Vec<usize>, Vec<usize>) =
             live.iter().partition(|i| self.population.remaining[**i] == 1);
         let mut critic_row = None;
-        let critic = &mut self.critic;
+        let Cursors { sampler, critic, .. } = cursors;
         let mut others = || {
             if let Some(critic) = critic.as_mut().filter(|critic| critic.twisting) {
                 critic_row.get_or_insert_with(|| critic.cursor.request(live, Want::Hold));
@@ -174,11 +241,26 @@ impl SmcRun {
                 .iter()
                 .map(|i| DrawKey::new(self.problem, u32::try_from(*i).unwrap_or(u32::MAX), self.step, 0))
                 .collect();
-            let sampled = self.sampler.sample(&drawn, &keys, &mut others, &mut *self.chooser);
+            let chooser = &mut *self.chooser;
+            // Slot 0 is live, and so the first, until its path ends.
+            let forced = self.retained.as_ref().filter(|_| drawn[0] == 0).and_then(|path| {
+                let mut forced = vec![None; drawn.len()];
+                forced[0] = Some(path.tokens(self.step)?);
+                Some(forced)
+            });
+            let sampled = match &forced {
+                None => sampler.sample(&drawn, &keys, &mut others, chooser),
+                Some(forced) => sampler.sample_forced(&drawn, &keys, forced, &mut others, chooser),
+            };
             for (&i, sampled) in drawn.iter().zip(sampled) {
-                let Sampled { token, logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
-                self.population.reweight(i, logw)?;
-                self.population.contexts[i].extend(token);
+                let Sampled { token, mut logw, .. } = or_dead(sampled, Sampled::DEAD, &mut self.n_failed)?;
+                if let Some(path) = self.retained.as_ref().filter(|_| i == 0 && token.is_some()) {
+                    logw = path.increment(self.step, logw);
+                }
+                self.population.weigh_step(i, logw)?;
+                if let Some(token) = token {
+                    self.population.append(i, token, sampler.unit(i));
+                }
                 if let Some(token) = token
                     && !token.is_eos()
                     && self.terminate_when.as_ref().is_some_and(|ends| ends(&self.population.contexts[i]))
@@ -188,10 +270,10 @@ impl SmcRun {
             }
         }
         if !forced.is_empty() {
-            let weights = self.sampler.logw_eos(&forced, &mut others);
+            let weights = sampler.logw_eos(&forced, &mut others);
             for (&i, logw) in forced.iter().zip(weights) {
                 let logw = or_dead(logw, f64::NEG_INFINITY, &mut self.n_failed)?;
-                self.population.reweight(i, logw)?;
+                self.population.weigh_step(i, logw)?;
                 self.population.contexts[i].push(TokenId::EOS);
             }
         }
@@ -207,17 +289,18 @@ impl SmcRun {
     /// `read` tells how much of each it has read before.
     fn twist(
         &mut self,
+        cursors: &mut Cursors,
         rows: &[usize],
         read: &[usize],
         critic_row: Option<Ticket>,
     ) -> Result<(), ControlError> {
-        let Some(critic) = self.critic.as_mut().filter(|critic| critic.twisting) else { return Ok(()) };
+        let Some(critic) = cursors.critic.as_mut().filter(|critic| critic.twisting) else { return Ok(()) };
         if let Some(ticket) = critic_row {
             // Its rows' errors come back with their scores.
             let _ = ticket.wait();
         }
         let contexts = &self.population.contexts;
-        // One token, or a token and the EOS of `terminate_when`.
+        // A token or the tokens of a unit, perhaps with the EOS of `terminate_when`.
         let spans: Vec<&[TokenId]> = rows.iter().zip(read).map(|(i, read)| &contexts[*i][*read..]).collect();
         let scores = score_after(&mut *critic.cursor, rows, &spans);
         for (&i, score) in rows.iter().zip(scores) {
@@ -233,7 +316,7 @@ impl SmcRun {
     }
 
     /// Counts the step against each particle, and settles those that end with it.
-    fn end_particles(&mut self, rows: &[usize]) -> Result<(), ControlError> {
+    fn end_particles(&mut self, cursors: &mut Cursors, rows: &[usize]) -> Result<(), ControlError> {
         let mut ended = Vec::new();
         for &i in rows {
             self.population.remaining[i] -= 1;
@@ -243,7 +326,7 @@ impl SmcRun {
                 ended.push(i);
             }
         }
-        if let Some(critic) = self.critic.as_mut().filter(|critic| !critic.twisting) {
+        if let Some(critic) = cursors.critic.as_mut().filter(|critic| !critic.twisting) {
             let contexts = &self.population.contexts;
             let spans: Vec<&[TokenId]> = ended.iter().map(|i| contexts[*i].as_slice()).collect();
             let scores = score_after(&mut *critic.cursor, &ended, &spans);
@@ -260,13 +343,13 @@ impl SmcRun {
     }
 
     /// Moves the sampler by the new token of each particle that goes on.
-    fn move_sampler(&mut self, rows: &[usize]) -> Result<(), ControlError> {
+    fn move_sampler(&mut self, cursors: &mut Cursors, rows: &[usize]) -> Result<(), ControlError> {
         let (rows, tokens): (Vec<usize>, Vec<TokenId>) = rows
             .iter()
             .filter(|i| !self.population.done[**i])
-            .filter_map(|i| Some((*i, *self.population.contexts[*i].last()?)))
+            .filter_map(|i| Some((*i, self.population.drawn[*i]?)))
             .unzip();
-        for (i, status) in rows.iter().zip(self.sampler.advance(&rows, &tokens)) {
+        for (i, status) in rows.iter().zip(cursors.sampler.advance(&rows, &tokens)) {
             if let Status::Failed(error) = status {
                 or_dead(Err(error), (), &mut self.n_failed)?;
                 self.population.kill(*i);
@@ -275,13 +358,24 @@ impl SmcRun {
         Ok(())
     }
 
-    fn resample(&mut self, log_weights: &[f64]) -> Vec<usize> {
+    fn resample(&mut self, cursors: &mut Cursors, log_weights: &[f64]) -> Vec<usize> {
         let key = DrawKey::new(self.problem, POPULATION, self.step, 0);
-        let ancestors = self.chooser.ancestors(self.resampling, &weights::shifted(log_weights), &key);
+        let shifted = weights::shifted(log_weights);
+        let ancestors = if self.retained.is_some() {
+            let mut ancestors = self.chooser.picks(&shifted, shifted.len() - 1, &key);
+            ancestors.push(0);
+            ancestors.sort_unstable();
+            ancestors
+        } else {
+            self.chooser.ancestors(self.resampling, &shifted, &key)
+        };
         self.population.select(&ancestors, weights::log_mean(log_weights));
-        self.sampler.select(&ancestors);
-        if let Some(critic) = &mut self.critic {
+        cursors.sampler.select(&ancestors);
+        if let Some(critic) = &mut cursors.critic {
             critic.cursor.select(&ancestors);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.resampled(&ancestors);
         }
         self.n_resamples += 1;
         ancestors
@@ -292,12 +386,16 @@ impl Iterator for SmcRun {
     type Item = Result<Step, ControlError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.finished {
-            return None;
+        let mut cursors = self.cursors.take()?;
+        let mark = self.population.mark();
+        let step = self.advance_population(&mut cursors);
+        if step.is_err() {
+            self.population.restore(mark);
+        } else if !self.finished {
+            self.cursors = Some(cursors);
         }
-        let step = self.advance_population();
-        self.finished |= step.is_err();
-        Some(step)
+        // Whatever else was the matter came of the cancellation.
+        Some(step.map_err(|error| if self.canceller.is_cancelled() { cancelled() } else { error }))
     }
 }
 
@@ -318,11 +416,25 @@ fn score_after(cursor: &mut dyn Cursor, rows: &[usize], spans: &[&[TokenId]]) ->
         .collect()
 }
 
+/// Whoever listens at the lowest level sees every particle.
+fn log_particles(contexts: &[Vec<TokenId>], log_weights: &[f64], vocab: &Vocabulary) {
+    if tracing::enabled!(tracing::Level::TRACE) {
+        for (slot, (context, log_weight)) in contexts.iter().zip(log_weights).enumerate() {
+            tracing::trace!(slot, log_weight, context = escape(context, vocab), "a particle");
+        }
+    }
+}
+
+fn cancelled() -> ControlError {
+    ControlError::new(ErrorKind::Cancelled, "the run was cancelled")
+}
+
 /// A recoverable error costs its particle and is counted; any other ends the run.
 fn or_dead<T>(result: RowResult<T>, dead: T, n_failed: &mut usize) -> Result<T, ControlError> {
     match result {
         Err(error) if error.is_recoverable() => {
             *n_failed += 1;
+            tracing::warn!(%error, "a particle died of an error");
             Ok(dead)
         }
         other => other,

@@ -18,6 +18,7 @@
 
 mod claims;
 mod cursor;
+mod sparse;
 
 use std::fmt::Display;
 
@@ -26,6 +27,7 @@ use lockstep_sample::TokenId;
 
 pub use claims::{assert_claims, assert_soundness, assert_tight};
 pub use cursor::assert_cursor;
+pub use sparse::assert_sparse;
 
 use crate::potential::{Cursor, Potential, Row, RowResult, Run};
 

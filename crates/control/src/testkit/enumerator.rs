@@ -6,7 +6,7 @@ use lockstep_sample::{DrawKey, DrawMethod, Drawn, TokenId, math};
 
 use crate::chooser::Chooser;
 use crate::potential::Row;
-use crate::resampling::Resampling;
+use crate::resampling::{Resampling, copies_and_fractions};
 
 /// Replays a program once for every possible outcome of its random choices, depth first.
 ///
@@ -91,8 +91,43 @@ impl Enumerator {
         choice.options[choice.taken].0
     }
 
+    /// A uniform number up to what it decides: the middle of one of the intervals between `cuts`.
+    fn uniform(&mut self, mut cuts: Vec<f64>) -> f64 {
+        cuts.retain(|cut| *cut > 0.0 && *cut < 1.0);
+        cuts.extend([0.0, 1.0]);
+        cuts.sort_by(f64::total_cmp);
+        // What lies closer together than this is one number and rounding.
+        cuts.dedup_by(|b, a| *b - *a < 1e-12);
+        let widths: Vec<f64> = cuts.windows(2).map(|pair| math::ln(pair[1] - pair[0])).collect();
+        let i = self.choose(&widths);
+        f64::midpoint(cuts[i], cuts[i + 1])
+    }
+
     fn lock(&self) -> MutexGuard<'_, Path> {
         self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the ancestors change as the uniform at `position` grows; some of it may lie outside (0, 1).
+fn cuts(scheme: Resampling, weights: &[f64], position: u32) -> Vec<f64> {
+    let fractions;
+    let (weights, n) = match scheme {
+        Resampling::Residual => {
+            fractions = copies_and_fractions(weights).1;
+            (&fractions[..], 1.0)
+        }
+        Resampling::Multinomial => (weights, 1.0),
+        Resampling::Stratified | Resampling::Systematic => (weights, weights.len() as f64),
+    };
+    let total: f64 = weights.iter().sum();
+    let ends = weights.iter().scan(0.0, |sum, weight| {
+        *sum += weight / total;
+        Some(*sum * n)
+    });
+    match scheme {
+        Resampling::Systematic => ends.map(f64::fract).collect(),
+        Resampling::Stratified => ends.map(|end| end - f64::from(position)).collect(),
+        Resampling::Multinomial | Resampling::Residual => ends.collect(),
     }
 }
 
@@ -114,11 +149,17 @@ impl Chooser for Enumerator {
         Some(Drawn { token, log_mass, logp: entries.log_weights()[index] - log_mass })
     }
 
-    fn ancestors(&mut self, scheme: Resampling, weights: &[f64], _key: &DrawKey) -> Vec<usize> {
-        assert_eq!(scheme, Resampling::Multinomial, "only multinomial resampling is a list of choices");
+    fn ancestors(&mut self, scheme: Resampling, weights: &[f64], key: &DrawKey) -> Vec<usize> {
+        if scheme == Resampling::Multinomial {
+            let mut ancestors = self.picks(weights, weights.len(), key);
+            ancestors.sort_unstable();
+            return ancestors;
+        }
+        scheme.ancestors(weights, &mut |position| self.uniform(cuts(scheme, weights, position)))
+    }
+
+    fn picks(&mut self, weights: &[f64], n: usize, _key: &DrawKey) -> Vec<usize> {
         let log_weights: Vec<f64> = weights.iter().map(|w| math::ln(*w)).collect();
-        let mut ancestors: Vec<usize> = weights.iter().map(|_| self.choose(&log_weights)).collect();
-        ancestors.sort_unstable();
-        ancestors
+        (0..n).map(|_| self.choose(&log_weights)).collect()
     }
 }

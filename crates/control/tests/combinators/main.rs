@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use lockstep_control::potential::{Claims, Potential, Run};
 use lockstep_control::testkit::{
-    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse, words,
 };
 use lockstep_control::{BoolFsa, PotentialExt, PromptedLlm};
 use lockstep_engine::testkit::ScriptedModel;
@@ -44,6 +44,7 @@ fn fsa(pattern: &str, vocab: &Arc<Vocabulary>) -> Arc<dyn Potential> {
 fn check(potential: &dyn Potential, completion: usize) {
     let symbols = members(potential.vocab());
     assert_contract(potential, &words(&symbols, 2), Tolerance::WEIGHTED);
+    assert_sparse(potential, &words(&symbols, 1));
     assert_soundness(potential, &symbols, 2);
     assert_claims(potential, &symbols, 2, completion, Tolerance::WEIGHTED);
     for seed in 0..3 {

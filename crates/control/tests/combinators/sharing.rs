@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lockstep_control::potential::Potential;
-use lockstep_control::{Ensemble, EnsembleOp, PotentialExt};
-use lockstep_sample::{EosSet, TokenId};
+use lockstep_control::potential::{Potential, Run};
+use lockstep_control::{BoolFsa, Coerced, Ensemble, EnsembleOp, PotentialExt};
+use lockstep_sample::{Bitset, EosSet, TokenId};
 
 use super::{fsa, llm, tokens};
 use crate::support::byte_set;
@@ -42,4 +42,34 @@ fn potentials_31_a_hundred_wrappers_over_one_vocabulary_share_its_tables() {
         "{}",
         Arc::strong_count(&vocab)
     );
+}
+
+#[test]
+fn separately_built_constraints_share_automata_and_masks() {
+    let vocab = tokens();
+    let build = |vocab: &Arc<_>| {
+        let fsa = BoolFsa::from_regex("(ab?){1,7}").unwrap();
+        let dfa = Arc::clone(fsa.automaton().unwrap());
+        (dfa, fsa.coerce(Arc::clone(vocab)).unwrap())
+    };
+    let mask = |coerced: &Coerced| -> Arc<Bitset> {
+        let mut cursor = coerced.open(1, &Run::default()).unwrap();
+        let _ = cursor.advance(&[0], &[&[TokenId(0)]]);
+        cursor.masks(&[0]).unwrap().remove(0)
+    };
+    let ((first_dfa, first), (dfa, second)) = (build(&vocab), build(&vocab));
+    assert!(Arc::ptr_eq(&first_dfa, &dfa));
+    assert!(Arc::ptr_eq(&mask(&first), &mask(&second)));
+    // A vocabulary with the same tokens and the end elsewhere has masks of its own.
+    let other = vocab.with_eos(EosSet::new([7])).unwrap();
+    assert!(Arc::ptr_eq(other.trie(), vocab.trie()) && other.eos_position() != vocab.eos_position());
+    let (_, elsewhere) = build(&other);
+    assert_ne!(mask(&elsewhere), mask(&first));
+    // As has who wants a cache to itself. None at all gives the same mask every time.
+    for bytes in [0, 1 << 20] {
+        let alone = first.clone().with_mask_bytes(bytes);
+        assert!(!Arc::ptr_eq(&mask(&alone), &mask(&first)));
+        assert_eq!(mask(&alone), mask(&first));
+        assert_eq!(Arc::ptr_eq(&mask(&alone), &mask(&alone)), bytes > 0);
+    }
 }

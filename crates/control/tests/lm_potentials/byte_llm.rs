@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockstep_control::potential::{BeamParams, ByteLlm, Claims, Potential, Run};
 use lockstep_control::testkit::{
     Tolerance, assert_batch_consistency, assert_claims, assert_contract, assert_cursor, assert_soundness,
-    words,
+    assert_sparse, words,
 };
 use lockstep_control::{ErrorKind, PromptedLlm};
 use lockstep_engine::TokenId;
@@ -163,6 +163,7 @@ fn healing_keeps_the_cut_with_most_mass() {
 
     let potential = ByteLlm::new(stubborn(), BeamParams::new(1)).unwrap();
     assert_contract(&potential, &words(&bytes("abc"), 4), Tolerance::WEIGHTED);
+    assert_sparse(&potential, &words(&bytes("abc"), 4));
     let mut cursor = potential.open(1, &Run::default()).unwrap();
     let _ = cursor.advance(&[0], &[&bytes("abaabacbbab")]);
     assert!(cursor.score(&[0]).remove(0).unwrap() > DEAD);

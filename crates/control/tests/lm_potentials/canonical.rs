@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockstep_control::potential::{CanonicalTokenization, Claims, Potential, Run};
 use lockstep_control::testkit::{
-    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse, words,
 };
 use lockstep_control::{ErrorKind, Product, PromptedLlm};
 use lockstep_engine::TokenId;
@@ -146,6 +146,7 @@ fn the_laws_hold_and_the_cache_changes_nothing() {
         Claims { boolean: true, tight: true, monotone: true, ..Claims::default() }
     );
     assert_contract(&canonical, &words(&few, 2), Tolerance::EXACT);
+    assert_sparse(&canonical, &words(&few, 2));
     assert_soundness(&canonical, &few, 2);
     assert_claims(&canonical, &few, 2, 1, Tolerance::EXACT);
     let whole = *tokenizer.whole().first().unwrap();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use lockstep_control::potential::{Claims, Harmony, Potential, Run};
-use lockstep_control::testkit::{Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness};
+use lockstep_control::testkit::{
+    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse,
+};
 use lockstep_control::{BoolFsa, Coerced, ErrorKind};
 use lockstep_engine::TokenId;
 use lockstep_engine::vocab::Vocabulary;
@@ -137,6 +139,7 @@ fn messages_are_weighed_as_cut_out_whole() {
         let reference = by_definition(&base, constrained);
         assert_equal(&harmony, &*reference, &contexts, Tolerance::WEIGHTED);
         assert_contract(&harmony, &contexts, Tolerance::WEIGHTED);
+        assert_sparse(&harmony, &contexts);
         let symbols = and_strangers(&response("<|channel|>analysis<|message|>ab<|end|>final"), &vocab);
         for seed in 0..8 {
             assert_cursor(&harmony, &symbols, 60, seed, Tolerance::WEIGHTED);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lockstep_control::potential::{Claims, ParticleState, Potential, Run, Stateful, Status};
 use lockstep_control::testkit::{
-    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse, words,
 };
 use lockstep_control::{ControlError, ErrorKind};
 use lockstep_engine::TokenId;
@@ -91,6 +91,7 @@ fn states_keep_the_contract_and_agree_with_whole_contexts() {
         Stateful::new(small, claims, || Box::new(Depth { depth: 0, weight: 0.0, count: Arc::default() }));
     let few = few.unwrap();
     assert_contract(&few, &words(&members(few.vocab()), 3), Tolerance::EXACT);
+    assert_sparse(&few, &words(&members(few.vocab()), 3));
     for seed in 0..6 {
         let symbols = and_strangers(&members(few.vocab()), few.vocab());
         assert_cursor(&few, &symbols, 60, seed, Tolerance::WEIGHTED);

@@ -10,11 +10,11 @@ use lockstep_control::potential::{
 };
 use lockstep_control::testkit::{
     Tolerance, WeightedSet, assert_autoreg_fact, assert_batch_consistency, assert_claims, assert_cursor,
-    assert_logw_next_consistency, assert_soundness, assert_tight, words,
+    assert_logw_next_consistency, assert_soundness, assert_sparse, assert_tight, words,
 };
 use lockstep_engine::testkit::vocabulary;
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_sample::TokenId;
+use lockstep_sample::{Bitset, TokenId};
 
 use crate::support::{DEAD, function, ids};
 
@@ -160,6 +160,17 @@ fn a_broken_cursor_is_caught() {
     assert_violates("batch consistency", || {
         assert_batch_consistency(&faulty(Fault::Batch), &words(&symbols, 1));
     });
+    assert_sparse(&faulty(Fault::None), &words(&symbols, 2));
+    let faults = [
+        (Fault::Unlisted, "is not listed, but the weight after it is"),
+        (Fault::Dead, "is listed, but dead"),
+        (Fault::Order, "is listed after"),
+        (Fault::Mask, "the mask has position 0 wrong"),
+    ];
+    for (fault, says) in faults {
+        let message = violation(|| assert_sparse(&faulty(fault), &words(&symbols, 2)));
+        assert!(message.starts_with("sparseness is violated after [") && message.contains(says), "{message}");
+    }
     for fault in [Fault::Select, Fault::Fork, Fault::Release, Fault::Status, Fault::Score] {
         assert_violates("agreement of cursor and whole contexts", || {
             assert_cursor(&faulty(fault), &symbols, 60, 1, Tolerance::WEIGHTED);
@@ -177,6 +188,14 @@ enum Fault {
     Probe,
     /// The last bits of a row depend on how many rows were asked for.
     Batch,
+    /// The last live entry is left out of rows.
+    Unlisted,
+    /// A dead entry is listed.
+    Dead,
+    /// Rows list their entries backwards.
+    Order,
+    /// Masks allow the second position alone.
+    Mask,
     /// Selection turns the ancestors around.
     Select,
     /// A fork turns its rows around.
@@ -215,6 +234,22 @@ impl Potential for Faulty {
     }
 }
 
+/// A sparse row of what lives, but for the fault; none for faults of other kinds.
+fn listing(weights: &[f64], fault: Fault) -> Option<Row> {
+    let mut listed: Vec<usize> = (0..weights.len()).filter(|at| weights[*at] > DEAD).collect();
+    match fault {
+        Fault::Unlisted => drop(listed.pop()),
+        Fault::Dead => {
+            listed.extend((0..weights.len()).find(|at| weights[*at] == DEAD));
+            listed.sort_unstable();
+        }
+        Fault::Order => listed.reverse(),
+        _ => return None,
+    }
+    let positions: Vec<u32> = listed.iter().map(|at| *at as u32).collect();
+    Some(Row::sparse(positions, listed.iter().map(|at| weights[*at]).collect::<Vec<f64>>()))
+}
+
 impl FaultyCursor {
     fn reversed(&self, rows: &[usize], fault: Fault) -> Vec<usize> {
         if self.fault == fault { rows.iter().rev().copied().collect() } else { rows.to_vec() }
@@ -231,17 +266,22 @@ impl Cursor for FaultyCursor {
             (Fault::Batch, _) => (rows.len() - 1) as f64 * f64::EPSILON,
             _ => 0.0,
         };
-        let row_len = self.row_len;
+        let (row_len, fault) = (self.row_len, self.fault);
         let answers = self.inner.request(rows, want).wait().into_iter().map(move |answer| {
             Ok(match answer? {
                 Answer::Row(row) => {
-                    Answer::Row(Row::dense((0..row_len).map(|at| row.at(at) + off).collect::<Vec<f64>>()))
+                    let weights = (0..row_len).map(|at| row.at(at) + off).collect::<Vec<f64>>();
+                    Answer::Row(listing(&weights, fault).unwrap_or_else(|| Row::dense(weights)))
                 }
                 Answer::Tokens(weights) => Answer::Tokens(weights.into_iter().map(|w| w + off).collect()),
                 other => other,
             })
         });
         Ticket::ready(answers.collect())
+    }
+    fn masks(&mut self, rows: &[usize]) -> Option<Vec<Arc<Bitset>>> {
+        let second = || Arc::new(Bitset::from_ids(self.row_len, [1]));
+        (self.fault == Fault::Mask).then(|| rows.iter().map(|_| second()).collect())
     }
     fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
         let statuses = self.inner.advance(rows, spans);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lockstep_control::potential::{BoolFsa, Claims, Coerced, Potential, Run};
 use lockstep_control::testkit::{
-    Tolerance, WeightedSet, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, WeightedSet, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse,
+    words,
 };
 use lockstep_control::{ErrorKind, Product};
 use lockstep_engine::vocab::Vocabulary;
@@ -65,6 +66,7 @@ fn check(
     tolerance: Tolerance,
 ) {
     assert_contract(potential, &words(symbols, depth), tolerance);
+    assert_sparse(potential, &words(symbols, depth));
     assert_soundness(potential, symbols, depth);
     assert_claims(potential, symbols, depth, completion, tolerance);
     for seed in 0..8 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockstep_control::PromptedLlm;
 use lockstep_control::potential::{Claims, Potential, Run, Want};
 use lockstep_control::testkit::{
-    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse, words,
 };
 use lockstep_engine::testkit::ScriptedModel;
 use lockstep_sample::{TokenId, math};
@@ -16,13 +16,23 @@ const TEXTS: [&str; 8] = ["a", "b", "ab", "a", "é", "<s>", "</s>", "<end>"];
 /// Logits of the model: two more than there are ids.
 const PADDED: usize = 10;
 
-/// The model, and its potential by definition: sums of log-softmax over the real ids.
+/// A padded model, and its potential by definition.
 fn model(eos: &[u32], prompt: &[u32], temperature: f64) -> (PromptedLlm, Arc<dyn Potential>) {
+    model_of(PADDED, eos, prompt, temperature)
+}
+
+/// A model of some logits, and its potential by definition: sums of log-softmax over the real ids.
+fn model_of(
+    n_logits: usize,
+    eos: &[u32],
+    prompt: &[u32],
+    temperature: f64,
+) -> (PromptedLlm, Arc<dyn Potential>) {
     let vocab = vocabulary(&TEXTS, &[5], eos);
-    let script = with_memory(PADDED);
+    let script = with_memory(n_logits);
     let prompt = ids(prompt);
     let llm =
-        PromptedLlm::new(start(ScriptedModel::new(PADDED, script.clone())), Arc::clone(&vocab), &prompt);
+        PromptedLlm::new(start(ScriptedModel::new(n_logits, script.clone())), Arc::clone(&vocab), &prompt);
     let tables = Arc::clone(&vocab);
     let reference = function(&vocab, Claims::default(), move |context, ended| {
         let end = ended.then_some(TokenId::EOS);
@@ -31,7 +41,7 @@ fn model(eos: &[u32], prompt: &[u32], temperature: f64) -> (PromptedLlm, Arc<dyn
         for token in context.iter().copied().chain(end) {
             let mut logits: Vec<f64> =
                 script(&history).into_iter().map(|l| f64::from(l) / temperature).collect();
-            logits.truncate(tables.len());
+            logits.resize(tables.len(), f64::NEG_INFINITY);
             let eos: Vec<f64> = tables.eos().ids().iter().map(|id| logits[*id as usize]).collect();
             let logit = if token.is_eos() { math::log_sum_exp(&eos) } else { logits[token.index()] };
             sum += logit - math::log_sum_exp(&logits);
@@ -61,6 +71,25 @@ fn potentials_19_a_padded_model_is_normalised_over_its_ids_and_consistent() {
             assert_claims(&llm, &symbols, 2, 0, Tolerance::WEIGHTED);
             assert_eq!(llm.claims().tight, !eos.is_empty());
         }
+    }
+}
+
+#[test]
+fn ids_that_the_model_lacks_weigh_nothing() {
+    for (eos, tight) in [(&[][..], false), (&[4, 7], true), (&[6, 7], false)] {
+        let (llm, reference) = model_of(6, eos, &[5, 1], 0.7);
+        let symbols = members(llm.vocab());
+        let contexts = words(&symbols, 2);
+        assert_contract(&llm, &contexts, Tolerance::WEIGHTED);
+        assert_sparse(&llm, &contexts);
+        assert_equal(&llm, &*reference, &contexts, Tolerance::WEIGHTED);
+        assert_cursor(&llm, &and_strangers(&symbols, llm.vocab()), 60, 1, Tolerance::WEIGHTED);
+        assert_claims(&llm, &symbols, 1, 1, Tolerance::WEIGHTED);
+        assert_eq!(llm.claims().tight, tight);
+        let mut cursor = llm.open(1, &Run::default()).unwrap();
+        let missing = symbols.iter().filter(|token| token.index() >= 6).copied().collect::<Vec<_>>();
+        let weights = cursor.probe(&[0], vec![missing.clone()]).remove(0).unwrap();
+        assert_eq!(weights, vec![f64::NEG_INFINITY; missing.len()]);
     }
 }
 

@@ -6,4 +6,5 @@ mod broken;
 mod coerced;
 mod llm;
 mod product;
+mod sequences;
 mod support;

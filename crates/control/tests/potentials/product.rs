@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lockstep_control::potential::{BoolFsa, Claims, Coerced, Potential, Run, Want};
 use lockstep_control::testkit::{
-    Tolerance, WeightedSet, assert_claims, assert_contract, assert_cursor, assert_soundness, words,
+    Tolerance, WeightedSet, assert_claims, assert_contract, assert_cursor, assert_soundness, assert_sparse,
+    words,
 };
 use lockstep_control::{ErrorKind, Product, PromptedLlm};
 use lockstep_engine::testkit::ScriptedModel;
@@ -29,6 +30,7 @@ fn check(first: Arc<dyn Potential>, second: Arc<dyn Potential>) -> Product {
     let symbols = members(&vocab);
     let product = Product::new(Arc::clone(&first), Arc::clone(&second)).unwrap();
     assert_contract(&product, &words(&symbols, 2), Tolerance::WEIGHTED);
+    assert_sparse(&product, &words(&symbols, 2));
     assert_soundness(&product, &symbols, 2);
     assert_claims(&product, &symbols, 2, 0, Tolerance::WEIGHTED);
     for seed in 0..4 {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use lockstep_control::potential::{Claims, Run};
-use lockstep_control::sampler::{Awrs, AwrsOptions, TokenSampler};
-use lockstep_control::{ErrorKind, Keyed, Progress, RecursiveWalk};
-use lockstep_sample::{GumbelOrder, TokenId, Weights, math};
+use lockstep_control::potential::{BoolFsa, Claims, Potential, Run};
+use lockstep_control::sampler::{Awrs, AwrsOptions, ESTIMATORS, Estimator, TokenSampler};
+use lockstep_control::testkit::for_each_order;
+use lockstep_control::{ErrorKind, GeometricWalk, Keyed, Outcome, Progress, RecursiveWalk, Smc, SmcOptions};
+use lockstep_sample::{DrawKey, GumbelOrder, TokenId, Weights, math};
 
 use crate::support::{DEAD, Table, keys, numbered, sample_start};
 
@@ -64,10 +65,15 @@ fn samplers_06_extreme_log_weights_keep_their_digits() {
 #[test]
 fn samplers_07_a_rare_valid_token_is_found_with_its_weight() {
     let log_weights = [0.6_f64, 0.3, 0.1 - 1e-7, 1e-7, 0.0].map(f64::ln);
-    let sampler = awrs(&log_weights, &[3], &AwrsOptions::default());
-    for drawn in sample_start(&sampler, &keys(7, 200)) {
-        assert_eq!(drawn.token, Some(TokenId(3)));
-        assert!((drawn.logw - log_weights[3]).abs() < 1e-9, "{drawn:?}");
+    for estimator in [Estimator::Recursive, Estimator::Geometric] {
+        let options = AwrsOptions { estimator, ..AwrsOptions::default() };
+        let sampler = awrs(&log_weights, &[3], &options);
+        for drawn in sample_start(&sampler, &keys(7, 200)) {
+            assert_eq!(drawn.token, Some(TokenId(3)));
+            assert!(drawn.logw.is_finite());
+            let is_exact = (drawn.logw - log_weights[3]).abs() < 1e-9;
+            assert!(is_exact || estimator == Estimator::Geometric, "{drawn:?}");
+        }
     }
 }
 
@@ -126,7 +132,7 @@ fn samplers_10_options_have_their_ranges() {
     }
     let refused = Awrs::new(potential(), potential(), proper.clone()).unwrap_err();
     assert_eq!(refused.to_string(), "condition must be Boolean");
-    let other = Table::accepting(&numbered(3), &[1]).potential();
+    let other: Arc<dyn Potential> = Arc::new(BoolFsa::from_regex("a").unwrap());
     assert_eq!(Awrs::new(potential(), other, proper).unwrap_err().kind(), ErrorKind::Vocabulary);
 
     let sampler = awrs(&[-1.0, -1.0, -1.0], &[1], &improper(Some(1)));
@@ -162,71 +168,172 @@ fn a_condition_that_lies_about_being_boolean_is_an_error_of_the_row() {
     );
 }
 
-/// The five positions of case 11: four symbols, the end.
-const CASE_11: [f64; 5] = [0.4, 0.3, 0.1, 0.1, 0.1];
+#[test]
+fn samplers_11_the_expected_weight_is_the_accepted_mass() {
+    let log_weights = [0.4_f64, 0.3, 0.1, 0.1, 0.1].map(f64::ln);
+    let potential = Table::new(&numbered(4), &log_weights).potential();
+    for prune_logws in [true, false] {
+        let mut row = log_weights;
+        let mut among = vec![0, 1, 2, 3, 4];
+        if prune_logws {
+            // The condition reads the first three symbols and the end.
+            row[3] = DEAD;
+            among.remove(3);
+        }
+        let log_z = math::log_sum_exp(&row);
+        let walk = |order: &mut dyn Iterator<Item = usize>| {
+            let mut walk = RecursiveWalk::new(2, None, &row, log_z);
+            for index in order {
+                if walk.offer(index, index < 2) == Progress::Done {
+                    break;
+                }
+            }
+            walk.outcome()
+        };
+        let mut mean = [0.0; 5];
+        for_each_order(&[4, 3, 1, 1, 1], &among, &mut |order, probability| {
+            let outcome = walk(&mut order.iter().copied());
+            mean[outcome.index.unwrap()] += probability.to_f64() * (outcome.log_s + log_z).exp();
+        });
+        for (position, expected) in [0.4, 0.3, 0.0, 0.0, 0.0].into_iter().enumerate() {
+            assert!((mean[position] - expected).abs() < 1e-12, "{mean:?}");
+        }
+        assert!((mean.iter().sum::<f64>() - 0.7).abs() < 1e-12);
 
-/// Calls `visit` with every order of the positions `left` after `order`, and its probability.
-fn for_each_order(
-    order: &mut Vec<usize>,
-    left: &[usize],
-    probability: f64,
-    visit: &mut dyn FnMut(&[usize], f64),
-) {
-    if left.is_empty() {
-        return visit(order, probability);
+        // The sampler is that walk, on the order of its key.
+        let condition = Table::accepting(&numbered(3), &[0, 1]);
+        let asked = Arc::clone(&condition.asked);
+        let options = AwrsOptions { prune_logws, ..AwrsOptions::default() };
+        let sampler = Awrs::new(Arc::clone(&potential), condition.potential(), options).unwrap();
+        let (mut foreign, keys) = (0, keys(11, 500));
+        for (drawn, key) in sample_start(&sampler, &keys).into_iter().zip(&keys) {
+            let order: Vec<usize> = GumbelOrder::new(Weights::dense(&row), key).collect();
+            let outcome = walk(&mut order.iter().copied());
+            assert_eq!(drawn.token, outcome.index.map(|index| sampler.vocab().token_at(index)));
+            assert_eq!(drawn.logw.to_bits(), (outcome.log_s + log_z).to_bits());
+            foreign += usize::from(order[0] == 3);
+        }
+        assert_eq!(foreign > 0, !prune_logws);
+        // In its own numbering, which ends with the third symbol.
+        assert!(asked.lock().unwrap().iter().all(|token| token.is_eos() || token.0 < 3));
     }
-    let mass: f64 = left.iter().map(|i| CASE_11[*i]).sum();
-    for i in left {
-        let rest: Vec<usize> = left.iter().copied().filter(|j| j != i).collect();
-        order.push(*i);
-        for_each_order(order, &rest, probability * CASE_11[*i] / mass, visit);
-        order.pop();
+}
+
+/// The geometric walk as it is written down, with ordinals in program order.
+fn geometric(log_weights: &[f64], accepted: &[usize], options: &AwrsOptions, key: &DrawKey) -> Outcome {
+    let log_z = math::log_sum_exp(log_weights);
+    let mut walk = GeometricWalk::new(options.max_accepts, options.max_rejects, log_weights, log_z);
+    let mut ordinals = 0..;
+    let mut next = || DrawKey { ordinal: ordinals.next().unwrap(), ..*key };
+    loop {
+        let order = GumbelOrder::new(Weights::dense(log_weights), &next());
+        let mut progress = Progress::Done;
+        for index in order {
+            if !walk.is_rejected(index) {
+                progress = walk.offer(index, accepted.contains(&index), || next().uniform(0));
+                if progress != Progress::Continue {
+                    break;
+                }
+            }
+        }
+        if progress != Progress::Restart {
+            return walk.outcome();
+        }
     }
 }
 
 #[test]
-fn samplers_11_the_expected_weight_is_the_accepted_mass() {
-    let log_weights = CASE_11.map(f64::ln);
-    let log_z = math::log_sum_exp(&log_weights);
-    let walk = |order: &mut dyn Iterator<Item = usize>| {
-        let mut walk = RecursiveWalk::new(2, None, &log_weights, log_z);
-        for index in order {
-            if walk.offer(index, index < 2) == Progress::Done {
-                break;
+fn the_geometric_sampler_is_its_walk_and_asks_nothing_twice() {
+    let log_weights = [0.3_f64, 0.2, 0.2, 0.1, 0.1, 0.1].map(f64::ln);
+    let vocab = numbered(5);
+    let potential = Table::new(&vocab, &log_weights).potential();
+    for accepted in [&[1, 4][..], &[3], &[]] {
+        for (max_accepts, max_rejects) in [(2, None), (4, None), (2, Some(2)), (3, Some(9))] {
+            let condition = Table::accepting(&vocab, accepted);
+            let asked = Arc::clone(&condition.asked);
+            let options = AwrsOptions {
+                max_accepts,
+                max_rejects,
+                estimator: Estimator::Geometric,
+                ..AwrsOptions::default()
+            };
+            let sampler = Awrs::new(Arc::clone(&potential), condition.potential(), options.clone()).unwrap();
+            for key in keys(12, 100) {
+                asked.lock().unwrap().clear();
+                let drawn = sample_start(&sampler, std::slice::from_ref(&key)).remove(0);
+                let expected = geometric(&log_weights, accepted, &options, &key);
+                assert_eq!(drawn.token, expected.index.map(|index| vocab.token_at(index)));
+                let log_z = math::log_sum_exp(&log_weights);
+                assert_eq!(drawn.logw.to_bits(), (expected.log_s + log_z).to_bits());
+                let mut asked = asked.lock().unwrap().clone();
+                let n = asked.len();
+                asked.sort_unstable();
+                asked.dedup();
+                assert_eq!(asked.len(), n);
             }
         }
-        walk.outcome()
-    };
-    // Exactly, over all orders.
-    let (mut mean, mut square) = ([0.0; 5], [0.0; 5]);
-    for_each_order(&mut Vec::new(), &[0, 1, 2, 3, 4], 1.0, &mut |order, probability| {
-        let outcome = walk(&mut order.iter().copied());
-        let (index, s) = (outcome.index.unwrap(), outcome.log_s.exp());
-        mean[index] += probability * s;
-        square[index] += probability * s * s;
-    });
-    for (position, expected) in [0.4, 0.3, 0.0, 0.0, 0.0].into_iter().enumerate() {
-        assert!((mean[position] - expected).abs() < 1e-12, "{mean:?}");
     }
-    assert!((mean.iter().sum::<f64>() - 0.7).abs() < 1e-12);
+}
 
-    // The sampler is that walk, on the order of its key. Over 24 seeds of 500 rows the mean of each
-    // token is within 5 standard errors: about one false alarm in 10⁶ choices of these seeds.
-    let sampler = awrs(&log_weights, &[0, 1], &AwrsOptions::default());
-    let (mut sums, mut n) = ([0.0; 5], 0.0);
-    for seed in 0..24 {
-        let keys = keys(seed, 500);
-        for (drawn, key) in sample_start(&sampler, &keys).into_iter().zip(&keys) {
-            let outcome = walk(&mut GumbelOrder::new(Weights::dense(&log_weights), key));
-            assert_eq!(drawn.token, outcome.index.map(|index| sampler.vocab().token_at(index)));
-            assert_eq!(drawn.logw.to_bits(), (outcome.log_s + log_z).to_bits());
-            sums[sampler.vocab().position_of(drawn.token.unwrap())] += drawn.logw.exp();
-            n += 1.0;
+#[test]
+fn samplers_06_extreme_log_weights_stay_finite_under_the_geometric_estimator() {
+    let rows: [(&[f64], usize); 3] =
+        [(&[0.0, -744.4, DEAD], 1), (&[-35.756, -2.8e-16, DEAD], 0), (&[-0.405, -1.099, -35.756, DEAD], 2)];
+    for (log_weights, accepted) in rows {
+        let options = AwrsOptions { estimator: Estimator::Geometric, ..AwrsOptions::default() };
+        let sampler = awrs(log_weights, &[accepted], &options);
+        for drawn in sample_start(&sampler, &keys(6, 100)) {
+            assert_eq!(drawn.token, Some(TokenId(accepted as u32)));
+            assert!(drawn.logw.is_finite(), "{drawn:?}");
         }
     }
-    for position in 0..5 {
-        let deviation: f64 = (square[position] - mean[position] * mean[position]).max(0.0);
-        let error = sums[position] / n - mean[position];
-        assert!(error.abs() <= 5.0 * (deviation / n).sqrt(), "position {position}: {error}");
+}
+
+#[test]
+fn the_automatic_estimator_is_one_of_the_two() {
+    let draw = |log_weights: &[f64], max_accepts, estimator| {
+        let options = AwrsOptions { max_accepts, estimator, ..AwrsOptions::default() };
+        sample_start(&awrs(log_weights, &[0, 2], &options), &keys(13, 50))
+    };
+    let (even, steep) = ([0.4_f64, 0.3, 0.3].map(f64::ln), [0.7_f64, 0.2, 0.1].map(f64::ln));
+    for (log_weights, max_accepts, choice) in [
+        (even, 2, Estimator::Recursive),
+        (even, 3, Estimator::Geometric),
+        (steep, 2, Estimator::Geometric),
+        (steep, 4, Estimator::Geometric),
+    ] {
+        let chosen = draw(&log_weights, max_accepts, Estimator::Auto);
+        assert_eq!(chosen, draw(&log_weights, max_accepts, choice));
+        let other = if choice == Estimator::Recursive { Estimator::Geometric } else { Estimator::Recursive };
+        assert_ne!(chosen, draw(&log_weights, max_accepts, other));
+    }
+    for (name, estimator) in ESTIMATORS.iter().zip([Estimator::Recursive, Estimator::Geometric]) {
+        assert_eq!(name.parse::<Estimator>().unwrap(), estimator);
+    }
+    assert!("best".parse::<Estimator>().unwrap_err().to_string().contains("recursive, geometric, auto"));
+}
+
+#[test]
+fn samplers_15_seeds_fix_everything() {
+    let log_weights = [0.4_f64, 0.3, 0.15, 0.1, 0.05].map(f64::ln);
+    for estimator in [Estimator::Recursive, Estimator::Geometric] {
+        let run = |sampler_seed, run_seed| {
+            let options = AwrsOptions { estimator, seed: sampler_seed, ..AwrsOptions::default() };
+            let smc = Smc::new(Arc::new(awrs(&log_weights, &[1, 3, 4], &options)), None).unwrap();
+            let options = SmcOptions {
+                n_particles: 64,
+                ess_threshold: 0.0,
+                max_tokens: 3,
+                seed: run_seed,
+                ..SmcOptions::default()
+            };
+            let sequences = smc.run(&options).unwrap();
+            let weights: Vec<u64> = sequences.log_weights().iter().map(|w| w.to_bits()).collect();
+            (sequences.contexts().to_vec(), weights)
+        };
+        assert_ne!(run(None, None), run(None, None));
+        assert_eq!(run(Some(7), None), run(Some(7), None));
+        assert_eq!(run(None, Some(7)), run(None, Some(7)));
+        assert_ne!(run(None, Some(7)), run(None, Some(8)));
     }
 }

@@ -4,38 +4,17 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use lockstep_control::potential::{Potential, Run};
-use lockstep_control::sampler::{Awrs, AwrsOptions, Direct, Sampled, TokenSampler};
-use lockstep_control::testkit::{Enumerator, WeightedSet};
-use lockstep_control::{Keyed, Product};
+use lockstep_control::sampler::{
+    Awrs, AwrsOptions, Direct, Estimator, Sampled, TokenSampler, eager_token_sampler, topk_token_sampler,
+};
+use lockstep_control::testkit::{Tolerance, WeightedSet, assert_properly_weighted};
+use lockstep_control::{BoolFsa, Keyed, Product};
 use lockstep_sample::{DrawKey, DrawMethod, TokenId, math};
 
 use crate::support::{DEAD, Table, constrained, key, keys, model, numbered, sample, sample_start};
 
-/// Fails unless `LSE(logw + logp)` over all choices is the target's log-weight of each token.
-fn assert_exact(sampler: &dyn TokenSampler, target: &dyn Potential, context: &[TokenId]) {
-    let run = Run::default();
-    let (mut cursor, mut oracle) = (sampler.open(1, &run).unwrap(), target.open(1, &run).unwrap());
-    for token in context {
-        let _ = cursor.advance(&[0], &[*token]);
-        let _ = oracle.advance(&[0], &[&[*token]]);
-    }
-    let row = oracle.logw_next(&[0]).remove(0).unwrap();
-    let mut terms: Vec<Vec<f64>> = vec![Vec::new(); target.vocab().row_len()];
-    let enumerator = Enumerator::default();
-    loop {
-        let drawn = sample(&mut *cursor, &[key(0, 0, 1)], &mut enumerator.start()).remove(0);
-        let (Some(token), Some(logp)) = (drawn.token, drawn.logp) else { break };
-        assert!((logp - enumerator.log_probability()).abs() < 1e-12, "{drawn:?}");
-        terms[target.vocab().position_of(token)].push(drawn.logw + logp);
-        if !enumerator.next_leaf() {
-            break;
-        }
-    }
-    for (position, terms) in terms.iter().enumerate() {
-        let (actual, expected) = (math::log_sum_exp(terms), row.at(position));
-        let close = actual == expected || (actual - expected).abs() <= 1e-9 * (1.0 + expected.abs());
-        assert!(close, "position {position} after {context:?}: {actual}, target {expected}");
-    }
+fn contexts(ids: &[&[u32]]) -> Vec<Vec<TokenId>> {
+    ids.iter().map(|context| context.iter().map(|id| TokenId(*id)).collect()).collect()
 }
 
 #[test]
@@ -75,19 +54,18 @@ fn samplers_01_direct_gives_every_sequence_the_same_total_weight() {
 fn samplers_01_direct_is_exact_by_enumeration() {
     let set = WeightedSet::new("01", &[("", 0.5), ("0", 3.0), ("00", 2.0), ("1", 1.0)]).potential();
     let sampler = Direct::new(Arc::clone(&set) as Arc<dyn Potential>);
-    for context in [&[][..], &[0], &[0, 0], &[1]] {
-        let context: Vec<TokenId> = context.iter().map(|id| TokenId(*id)).collect();
-        assert_exact(&sampler, &*set, &context);
-    }
+    let contexts_of_set = contexts(&[&[], &[0], &[0, 0], &[1]]);
+    assert_properly_weighted(&sampler, &*set, &contexts_of_set, Tolerance::WEIGHTED);
     for temperature in [1.0, 0.7] {
         let (llm, _, product) = constrained("(ab)*|b+a?", temperature, None);
+        let proposed = Direct::with_proposal(Arc::clone(&product), Arc::clone(&llm)).unwrap();
+        let here = contexts(&[&[], &[0], &[2], &[8, 4], &[0, 0]]);
+        assert_properly_weighted(&proposed, &*product, &here, Tolerance::WEIGHTED);
         let twice: Arc<dyn Potential> = Arc::new(Product::new(Arc::clone(&product), llm).unwrap());
         for target in [product, twice] {
             let sampler = Direct::new(Arc::clone(&target));
-            for context in [&[][..], &[0], &[2], &[8, 4], &[0, 0]] {
-                let context: Vec<TokenId> = context.iter().map(|id| TokenId(*id)).collect();
-                assert_exact(&sampler, &*target, &context);
-            }
+            let contexts = contexts(&[&[], &[0], &[2], &[8, 4], &[0, 0]]);
+            assert_properly_weighted(&sampler, &*target, &contexts, Tolerance::WEIGHTED);
         }
     }
 }
@@ -98,9 +76,13 @@ fn samplers_09_a_dead_row_dies_alone() {
     let vocab = numbered(3);
     let potential = Table::new(&vocab, &log_weights).potential();
     let condition = Table::accepting(&vocab, &[1, 3]).potential();
-    let samplers: [Box<dyn TokenSampler>; 2] = [
+    let anything: Arc<dyn Potential> = Arc::new(BoolFsa::from_regex(".*").unwrap());
+    let (first, second) = (Arc::clone(&potential), Arc::clone(&potential));
+    let samplers: [Box<dyn TokenSampler>; 4] = [
         Box::new(Direct::new(Arc::clone(&potential))),
         Box::new(Awrs::new(potential, condition, AwrsOptions::default()).unwrap()),
+        Box::new(eager_token_sampler(first, Arc::clone(&anything)).unwrap()),
+        Box::new(topk_token_sampler(second, anything, Some(2)).unwrap()),
     ];
     for sampler in samplers {
         let run = Run::default();
@@ -111,7 +93,11 @@ fn samplers_09_a_dead_row_dies_alone() {
         let together = sample(&mut *cursor, &keys, &mut Keyed::default());
         for (i, drawn) in together.iter().enumerate() {
             let alone = sample_start(&*sampler, &keys[i..=i]).remove(0);
-            assert_eq!(*drawn, if i == 5 { Sampled::DEAD } else { alone }, "{i}");
+            if i == 5 {
+                assert_eq!((drawn.token, drawn.logw), (None, DEAD));
+            } else {
+                assert_eq!(*drawn, alone, "{i}");
+            }
         }
     }
 }
@@ -122,9 +108,15 @@ fn samplers_28_rows_draw_alike_together_alone_and_on_any_threads() {
     let mut before: Option<Vec<Vec<Sampled>>> = None;
     for threads in [1, 8] {
         let (llm, constraint, product) = constrained("(ab)*|b+a?", 0.7, NonZero::new(threads));
-        let samplers: [Box<dyn TokenSampler>; 2] = [
+        let bytes: Arc<dyn Potential> = Arc::new(BoolFsa::from_regex("(ab)*|b+a?").unwrap());
+        let geometric = AwrsOptions { estimator: Estimator::Geometric, ..AwrsOptions::default() };
+        let (first, second) = (Arc::clone(&llm), Arc::clone(&llm));
+        let samplers: [Box<dyn TokenSampler>; 5] = [
             Box::new(Direct::new(product)),
-            Box::new(Awrs::new(llm, constraint, AwrsOptions::default()).unwrap()),
+            Box::new(Awrs::new(Arc::clone(&llm), Arc::clone(&constraint), AwrsOptions::default()).unwrap()),
+            Box::new(Awrs::new(llm, constraint, geometric).unwrap()),
+            Box::new(eager_token_sampler(first, Arc::clone(&bytes)).unwrap()),
+            Box::new(topk_token_sampler(second, bytes, Some(2)).unwrap()),
         ];
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let together: Vec<Vec<Sampled>> =

@@ -3,5 +3,8 @@
 
 mod awrs;
 mod direct;
+mod draws;
 mod proposals;
+mod sets;
 mod support;
+mod units;

@@ -10,6 +10,7 @@
 mod admission;
 mod constraint;
 mod continuation;
+mod departure;
 mod prompt_cache;
 mod row;
 mod rows;

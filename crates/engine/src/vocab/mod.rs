@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 
 use lockstep_sample::{EosSet, TokenId};
 
-pub use siblings::{SiblingNode, SiblingTrie};
+pub use siblings::{SiblingNode, SiblingTrie, Text};
 pub use trie::{TokenTrie, TrieNode};
 
 use tables::Tables;

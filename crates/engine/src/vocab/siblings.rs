@@ -2,14 +2,26 @@
 //!
 //! A walk looks at the bytes of all children of a live node, and at the few that go on. So those
 //! bytes lie together; in a [`TokenTrie`], which is in preorder, subtrees lie between them. Besides,
-//! it is known of each subtree which ASCII bytes and how many are in it, and of all tokens which
-//! are spelled with some set of bytes: what an automaton reads in one run is taken at once.
+//! it is known of each subtree which ASCII bytes and how many are in it, and whether the rest is
+//! UTF-8, and of all tokens which are spelled with some set of bytes: what an automaton reads in one
+//! run is taken at once.
 
 use std::ops::Range;
 
 use lockstep_sample::Bitset;
 
 use super::trie::TokenTrie;
+
+/// What the bytes of a token up to some place are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// UTF-8.
+    Whole,
+    /// UTF-8 but for the last character, which goes on.
+    Part,
+    /// No beginning of any UTF-8.
+    Not,
+}
 
 /// A node of a [`SiblingTrie`].
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +31,13 @@ pub struct SiblingNode {
     ids: (u32, u32),
     ids_end: u32,
     height: u8,
+    is_foreign_below: bool,
+    text: Text,
 }
 
 impl SiblingNode {
-    /// The [height](Self::height) of nodes that are higher than can be told, or that have other
-    /// bytes than ASCII below them.
+    /// The [height](Self::height) of nodes that are higher than can be told, or below which bytes
+    /// that are not ASCII spell no UTF-8.
     pub const TALL: u8 = u8::MAX;
 
     /// The children, by ascending byte.
@@ -45,7 +59,8 @@ impl SiblingNode {
     }
 
     /// How many bytes the longest token through this node has after it; [`Self::TALL`] if there are
-    /// that many, or some are not ASCII.
+    /// that many, or if bytes that are not ASCII, or that should not be, leave the beginning of a
+    /// token below no [`Text`].
     #[must_use]
     pub const fn height(&self) -> u8 {
         self.height
@@ -55,6 +70,18 @@ impl SiblingNode {
     #[must_use]
     pub const fn ascii_below(&self) -> u128 {
         self.ascii_below
+    }
+
+    /// Whether some byte below is not ASCII.
+    #[must_use]
+    pub const fn is_foreign_below(&self) -> bool {
+        self.is_foreign_below
+    }
+
+    /// What the bytes from the root to this node are.
+    #[must_use]
+    pub const fn text(&self) -> Text {
+        self.text
     }
 }
 
@@ -72,6 +99,8 @@ pub struct SiblingTrie {
     with_byte: Vec<Bitset>,
     /// The tokens with a byte that is not ASCII.
     foreign: Bitset,
+    /// The tokens that begin no UTF-8.
+    malformed: Bitset,
     /// At `n` the tokens of more than n bytes.
     longer: Vec<Bitset>,
 }
@@ -102,19 +131,28 @@ impl SiblingTrie {
                 ids: (index(ids.start), index(ids.end)),
                 ids_end: index(deep[deep[at].end() - 1].ids().end),
                 height: 0,
+                is_foreign_below: false,
+                text: Text::Whole,
             });
         }
+        for node in 1..nodes.len() {
+            nodes[node].text = text_at(node, &bytes, &nodes, &parents);
+        }
         for node in (1..nodes.len()).rev() {
-            let (byte, SiblingNode { ascii_below, height, .. }) = (bytes[node], nodes[node]);
+            let (byte, child) = (bytes[node], nodes[node]);
             let parent = &mut nodes[parents[node]];
-            let (own, reached) =
-                if byte.is_ascii() { (1 << byte, height.saturating_add(1)) } else { (0, SiblingNode::TALL) };
+            let breaks = child.text == Text::Not && (!byte.is_ascii() || parent.text == Text::Part);
+            let reached = if breaks { SiblingNode::TALL } else { child.height.saturating_add(1) };
             parent.height = parent.height.max(reached);
-            parent.ascii_below |= ascii_below | own;
+            parent.ascii_below |= child.ascii_below | if byte.is_ascii() { 1 << byte } else { 0 };
+            parent.is_foreign_below |= child.is_foreign_below || !byte.is_ascii();
         }
         let universe = trie.ids().iter().map(|id| id.index() + 1).max().unwrap_or(0);
         let empty = Bitset::new(universe);
+        let malformed = nodes.iter().filter(|node| node.text == Text::Not);
+        let malformed = malformed.flat_map(|node| &trie.ids()[node.ids()]).map(|id| id.0);
         let mut this = Self {
+            malformed: Bitset::from_ids(universe, malformed),
             bytes,
             nodes,
             all: Bitset::from_ids(universe, trie.ids().iter().map(|id| id.0)),
@@ -164,14 +202,15 @@ impl SiblingTrie {
         &self.bytes
     }
 
-    /// Sets `tokens` to the tokens of at most `longest` bytes, all of them in `bytes` (bit b for
-    /// byte b). More than [`SiblingTrie::FAR`] is any length.
+    /// Adds to `tokens` those of at most `longest` bytes whose ASCII bytes are all in `bytes` (bit b
+    /// for byte b). More than [`SiblingTrie::FAR`] is any length. Bytes that are not ASCII are
+    /// `foreign`: if they may be, any that begin UTF-8 will do, together with those before them.
     ///
     /// # Panics
     /// If a token is not below the length of `tokens`.
-    pub fn spelled_with(&self, bytes: u128, longest: u8, tokens: &mut Bitset) {
+    pub fn spelled_with(&self, bytes: u128, foreign: bool, longest: u8, tokens: &mut Bitset) {
         tokens.unite(&self.all);
-        tokens.subtract(&self.foreign);
+        tokens.subtract(if foreign { &self.malformed } else { &self.foreign });
         if let Some(longer) = self.longer.get(usize::from(longest)) {
             tokens.subtract(longer);
         }
@@ -191,10 +230,30 @@ impl SiblingTrie {
     /// Memory held, in bytes.
     #[must_use]
     pub fn byte_len(&self) -> usize {
-        let sets = self.with_byte.iter().chain(&self.longer).chain([&self.all, &self.foreign]);
+        let sets =
+            self.with_byte.iter().chain(&self.longer).chain([&self.all, &self.foreign, &self.malformed]);
         self.bytes.capacity()
             + self.nodes.capacity() * size_of::<SiblingNode>()
             + sets.map(Bitset::byte_len).sum::<usize>()
+    }
+}
+
+/// What the bytes to `node` are, if that is known of the nodes above it.
+fn text_at(node: usize, bytes: &[u8], nodes: &[SiblingNode], parents: &[usize]) -> Text {
+    // From the last place where the text was whole: less than a character lies between.
+    let mut since = vec![bytes[node]];
+    let mut above = parents[node];
+    while nodes[above].text == Text::Part {
+        since.insert(0, bytes[above]);
+        above = parents[above];
+    }
+    if nodes[above].text == Text::Not {
+        return Text::Not;
+    }
+    match std::str::from_utf8(&since) {
+        Ok(_) => Text::Whole,
+        Err(error) if error.error_len().is_none() => Text::Part,
+        Err(_) => Text::Not,
     }
 }
 
@@ -212,8 +271,23 @@ mod tests {
         TokenTrie::new(sorted.into_iter())
     }
 
-    /// Every node as (bytes to it, tokens at it, tokens within).
-    fn spelled(trie: &TokenTrie) -> Vec<(Vec<u8>, Vec<TokenId>, Vec<TokenId>)> {
+    /// What some bytes are, by trying what may follow them.
+    fn text(bytes: &[u8]) -> Text {
+        if std::str::from_utf8(bytes).is_ok() {
+            return Text::Whole;
+        }
+        let goes_on = (0x80..0xC0).any(|next| {
+            let rests = [vec![next], vec![next, 0x80], vec![next, 0x80, 0x80]];
+            rests.iter().any(|rest| std::str::from_utf8(&[bytes, rest].concat()).is_ok())
+        });
+        if goes_on { Text::Part } else { Text::Not }
+    }
+
+    /// A node as (bytes to it, itself, tokens at it, tokens within).
+    type Spelled = (Vec<u8>, SiblingNode, Vec<TokenId>, Vec<TokenId>);
+
+    /// Every node.
+    fn spelled(trie: &TokenTrie) -> Vec<Spelled> {
         let siblings = trie.siblings();
         let (mut seen, mut open) = (Vec::new(), vec![(0, Vec::new())]);
         while let Some((at, text)) = open.pop() {
@@ -221,7 +295,7 @@ mod tests {
             for child in node.children() {
                 open.push((child, [&text[..], &[siblings.bytes()[child]]].concat()));
             }
-            seen.push((text, trie.ids()[node.ids()].to_vec(), trie.ids()[node.ids_within()].to_vec()));
+            seen.push((text, node, trie.ids()[node.ids()].to_vec(), trie.ids()[node.ids_within()].to_vec()));
         }
         seen
     }
@@ -229,38 +303,46 @@ mod tests {
     proptest! {
         #[test]
         fn nodes_know_what_is_below_them(
-            tokens in prop::collection::vec(prop::collection::vec(prop::sample::select(b"abc\xc3\x80".to_vec()), 0..5), 1..20),
+            tokens in prop::collection::vec(prop::collection::vec(prop::sample::select(b"abc\xc3\x80\xe2".to_vec()), 0..5), 1..20),
         ) {
             let trie = trie(&tokens);
-            for (text, ids, within) in spelled(&trie) {
+            for (spelling, node, ids, within) in spelled(&trie) {
+                prop_assert_eq!(node.text(), text(&spelling));
                 let of = |keep: &dyn Fn(&[u8]) -> bool| -> Vec<TokenId> {
                     trie.ids().iter().copied().filter(|id| keep(&tokens[id.index()])).collect()
                 };
-                prop_assert_eq!(ids, of(&|token| token == text));
-                prop_assert_eq!(&within, &of(&|token| token.starts_with(&text)));
+                prop_assert_eq!(ids, of(&|token| token == spelling));
+                prop_assert_eq!(&within, &of(&|token| token.starts_with(&spelling)));
             }
             let siblings = trie.siblings();
-            let mut longest = 0;
-            for token in &tokens {
-                longest = longest.max(if token.is_ascii() { token.len() as u8 } else { SiblingNode::TALL });
-            }
-            prop_assert_eq!(siblings.nodes()[0].height(), longest);
-            let ascii = tokens.iter().flatten().filter(|byte| byte.is_ascii());
-            prop_assert_eq!(siblings.nodes()[0].ascii_below(), ascii.fold(0, |set, byte| set | 1 << byte));
+            let breaks = |token: &Vec<u8>| (1..=token.len()).any(|end| match text(&token[..end]) {
+                Text::Not => !token[end - 1].is_ascii() || text(&token[..end - 1]) == Text::Part,
+                _ => false,
+            });
+            let height = |token: &Vec<u8>| if breaks(token) { SiblingNode::TALL } else { token.len() as u8 };
+            prop_assert_eq!(Some(siblings.nodes()[0].height()), tokens.iter().map(height).max());
+            let (ascii, foreign): (Vec<u8>, Vec<u8>) =
+                tokens.iter().flatten().partition(|byte| byte.is_ascii());
+            prop_assert_eq!(siblings.nodes()[0].ascii_below(), ascii.iter().fold(0, |set, byte| set | 1 << byte));
+            prop_assert_eq!(siblings.nodes()[0].is_foreign_below(), !foreign.is_empty());
         }
 
         #[test]
         fn tokens_are_found_by_their_bytes_and_length(
-            tokens in prop::collection::vec(prop::collection::vec(prop::sample::select(b" abz\x7f\xc3".to_vec()), 0..6), 1..30),
+            tokens in prop::collection::vec(prop::collection::vec(prop::sample::select(b" abz\x7f\xc3\x80\xe2".to_vec()), 0..6), 1..30),
             bytes in prop::collection::vec(prop::sample::select(b" abz\x7f".to_vec()), 0..4),
+            foreign in any::<bool>(),
             longest in prop::sample::select(vec![0, 1, 2, 3, 33, 254]),
         ) {
             let trie = trie(&tokens);
             let set = bytes.iter().fold(0_u128, |set, byte| set | 1 << byte);
             let mut found = Bitset::new(tokens.len() + 1);
-            trie.siblings().spelled_with(set, longest, &mut found);
+            trie.siblings().spelled_with(set, foreign, longest, &mut found);
             for (id, token) in tokens.iter().enumerate() {
-                let expected = token.len() <= usize::from(longest) && token.iter().all(|byte| bytes.contains(byte));
+                let is_in = |byte: &u8| if byte.is_ascii() { bytes.contains(byte) } else { foreign };
+                let expected = token.len() <= usize::from(longest)
+                    && token.iter().all(is_in)
+                    && (!foreign || text(token) != Text::Not);
                 prop_assert_eq!(found.contains(id), expected);
             }
         }

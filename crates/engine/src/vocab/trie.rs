@@ -16,6 +16,7 @@ use super::siblings::SiblingTrie;
 pub struct TokenTrie {
     nodes: Vec<TrieNode>,
     ids: Vec<TokenId>,
+    longest: usize,
     siblings: OnceLock<SiblingTrie>,
 }
 
@@ -54,6 +55,7 @@ impl TokenTrie {
         let index = |n: usize| u32::try_from(n).expect("a vocabulary's bytes fit in 32 bits");
         let mut nodes = vec![TrieNode { byte: 0, end: 0, ids: (0, 0) }];
         let mut ids = Vec::new();
+        let mut longest = 0;
         // The open nodes from the root to the last token's node, and that token's bytes.
         let (mut path, mut last): (Vec<usize>, &[u8]) = (vec![0], &[]);
         for (bytes, id) in tokens {
@@ -66,13 +68,14 @@ impl TokenTrie {
                 nodes.push(TrieNode { byte, end: 0, ids: (index(ids.len()), index(ids.len())) });
             }
             ids.push(id);
+            longest = longest.max(bytes.len());
             nodes[path[bytes.len()]].ids.1 = index(ids.len());
             last = bytes;
         }
         for node in path {
             nodes[node].end = index(nodes.len());
         }
-        Self { nodes, ids, siblings: OnceLock::new() }
+        Self { nodes, ids, longest, siblings: OnceLock::new() }
     }
 
     /// The nodes in preorder, the root first.
@@ -85,6 +88,12 @@ impl TokenTrie {
     #[must_use]
     pub fn ids(&self) -> &[TokenId] {
         &self.ids
+    }
+
+    /// How many bytes the longest token has.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The same trie with siblings side by side. Built when first asked for.

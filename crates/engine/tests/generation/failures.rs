@@ -4,14 +4,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use lockstep_engine::generation::Constraint;
-use lockstep_engine::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId};
+use lockstep_engine::model::ModelErrorKind;
 use lockstep_engine::testkit::ScriptedModel;
 use lockstep_engine::{Engine, EngineError, RowEvent, RowSpec, RowStream};
 use lockstep_sample::{
     Bitset, LogitsProcessor, LogprobRows, RowNoise, RowSampler, SampleError, SharedSampler, TokenId,
 };
 
-use crate::support::{IDS, NoRepeats, alone, config, error_text, model, result, script, spec, start};
+use crate::support::{
+    FailsAt, IDS, NoRepeats, alone, config, error_text, model, result, script, spec, start,
+};
 
 fn endless(which: u32, n: usize) -> RowSpec {
     RowSpec { ignore_eos: true, ..spec(which, 3, n) }
@@ -109,47 +111,11 @@ fn a_failing_constraint_ends_its_row_alone() {
     assert_eq!(result(&generated[4]), alone(endless(2, 8)));
 }
 
-/// Fails in one forward.
-struct FailsAt {
-    inner: ScriptedModel,
-    forwards: u32,
-    at: u32,
-    kind: ModelErrorKind,
-}
-
-impl Model for FailsAt {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-    fn open(&mut self, seq: SeqId, adapter: Option<&str>) -> Result<(), ModelError> {
-        self.inner.open(seq, adapter)
-    }
-    fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<(), ModelError> {
-        self.inner.fork(parent, child)
-    }
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
-        self.inner.truncate(seq, len)
-    }
-    fn free(&mut self, seq: SeqId) {
-        self.inner.free(seq);
-    }
-    fn len(&self, seq: SeqId) -> Option<usize> {
-        self.inner.len(seq)
-    }
-    fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
-        self.forwards += 1;
-        if self.forwards == self.at {
-            return Err(ModelError::new(self.kind, "no room"));
-        }
-        self.inner.forward(batch, sink)
-    }
-}
-
 #[test]
 fn b_42_a_failing_forward_ends_the_rows_in_it_and_the_engine_goes_on() {
     let inner = model();
     let log = inner.log();
-    let engine = Engine::start(FailsAt { inner, forwards: 0, at: 3, kind: ModelErrorKind::Limit }, config());
+    let engine = Engine::start(FailsAt::new(inner, [3], ModelErrorKind::Limit), config());
     let mut streams = engine.submit((0..3).map(|which| endless(which, 8)).collect()).unwrap();
     streams.extend(engine.submit_group(vec![endless(5, 8), endless(5, 8)]).unwrap());
     let mut failed = 0;
@@ -175,7 +141,7 @@ fn b_42_a_failing_forward_ends_the_rows_in_it_and_the_engine_goes_on() {
 fn b_42_a_group_whose_prompt_fails_ends_whole() {
     let inner = model();
     let log = inner.log();
-    let engine = Engine::start(FailsAt { inner, forwards: 0, at: 1, kind: ModelErrorKind::Limit }, config());
+    let engine = Engine::start(FailsAt::new(inner, [1], ModelErrorKind::Limit), config());
     let streams = engine.submit_group((0..3).map(|_| endless(5, 8)).collect()).unwrap();
     for generated in streams.into_iter().map(RowStream::wait) {
         assert_eq!((error_text(&generated).as_str(), generated.ids().len()), ("model: no room", 0));
@@ -185,7 +151,7 @@ fn b_42_a_group_whose_prompt_fails_ends_whole() {
 
 #[test]
 fn after_a_fatal_error_everybody_is_answered_and_submissions_are_refused() {
-    let fatal = FailsAt { inner: model(), forwards: 0, at: 2, kind: ModelErrorKind::Fatal };
+    let fatal = FailsAt::new(model(), [2], ModelErrorKind::Fatal);
     let engine = Engine::start(
         fatal,
         lockstep_engine::EngineConfig { limits: lockstep_engine::RowLimits::new(2, 2).unwrap(), ..config() },

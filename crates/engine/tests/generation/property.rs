@@ -3,10 +3,11 @@
 
 use std::num::NonZero;
 
+use lockstep_engine::model::ModelErrorKind;
 use lockstep_engine::{Engine, EngineConfig, RowLimits, RowStream};
 use proptest::prelude::*;
 
-use crate::support::{Result_, alone, config, mixed, model, result};
+use crate::support::{FailsAt, Result_, alone, config, mixed, model, result};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -48,12 +49,13 @@ fn expected(which: u32, choice: u32) -> Result_ {
     alone(lockstep_engine::RowSpec { choice, ..mixed(which) })
 }
 
-/// A row that was not cancelled is whole; one that was is a beginning of it.
-fn check(live: Live) -> Result<(), TestCaseError> {
+/// A row is whole, or the beginning of one if it was cancelled or in a forward that failed.
+fn check(live: Live, faults: bool) -> Result<(), TestCaseError> {
     let expected = expected(live.which, live.choice);
     let given = result(&live.stream.wait());
-    if given.reason == "cancelled" {
-        prop_assert!(live.cancelled);
+    if given.reason == "cancelled" || given.reason == "error" {
+        let expects = if given.reason == "error" { faults } else { live.cancelled };
+        prop_assert!(expects);
         prop_assert!(expected.ids[live.read..].starts_with(&given.ids));
     } else {
         prop_assert_eq!(&expected.ids[live.read..], &given.ids[..]);
@@ -74,9 +76,12 @@ proptest! {
         chunk in prop::option::of(1usize..5),
         kv in 60usize..200,
         cache in prop_oneof![Just(0usize), 10usize..60],
+        faults in prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(1u32..40, 1..4)],
     ) {
         let model = model();
         let log = model.log();
+        let fails = !faults.is_empty();
+        let model = FailsAt::new(model, faults.clone(), ModelErrorKind::Limit);
         let engine = Engine::start(model, EngineConfig {
             limits: RowLimits::new(decode.max(4), prefill).unwrap(),
             prefill_step_tokens: chunk.and_then(NonZero::new),
@@ -122,25 +127,33 @@ proptest! {
                 Action::Wait(at) if at < live.len() => {
                     let row = live.swap_remove(at);
                     if row.stream.is_open() {
-                        check(row)?;
+                        check(row, fails)?;
                     }
                 }
                 _ => {}
             }
         }
         for row in live.into_iter().filter(|row| row.stream.is_open()) {
-            check(row)?;
+            check(row, fails)?;
         }
         // Served after everything else was seen to.
         drop(engine.reserve(kv).unwrap());
-        let last = engine.submit(vec![mixed(0)]).unwrap().remove(0).wait();
-        prop_assert_eq!(result(&last), alone(mixed(0)));
+        // Faults end: each ends one row here at most.
+        let mut last = None;
+        for _ in 0..=faults.len() {
+            submitted += 1;
+            last = Some(result(&engine.submit(vec![mixed(0)]).unwrap().remove(0).wait()));
+            if last.as_ref().is_some_and(|last| last.reason != "error") {
+                break;
+            }
+        }
+        prop_assert_eq!(last, Some(alone(mixed(0))));
         let stats = engine.stats();
         let finished = stats.finished_stop + stats.finished_length + stats.finished_cancelled + stats.finished_error;
-        prop_assert_eq!(finished, submitted + 1);
+        prop_assert_eq!(finished, submitted);
         prop_assert_eq!(engine.reserved_kv_bytes(), 0);
         prop_assert!(engine.stored_kv_bytes() <= cache);
         prop_assert_eq!(log.held() > 1, false);
-        prop_assert_eq!(stats.finished_error, 0);
+        prop_assert!(fails || stats.finished_error == 0);
     }
 }

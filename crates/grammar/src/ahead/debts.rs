@@ -148,7 +148,7 @@ pub(crate) fn determinize(nfa: &Nfa, budget: &mut Budget) -> Result<Draft, Regex
                 }
             };
             if let Some(to) = to {
-                subsets.draft.add_arc(Arc { from: done as u32, symbol, to }, budget)?;
+                subsets.draft.add_arc(Arc { from: done as u32, low: symbol, high: symbol, to }, budget)?;
             }
         }
         done += 1;

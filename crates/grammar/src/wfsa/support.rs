@@ -51,7 +51,7 @@ pub(super) fn determinize(wfsa: &Wfsa, budget: &mut Budget) -> Result<Draft, Reg
             onward.sort_unstable();
             onward.dedup();
             let to = intern(onward, &mut queue, &mut draft, budget)?;
-            draft.add_arc(Arc { from: done as u32, symbol: symbol as u8, to }, budget)?;
+            draft.add_arc(Arc { from: done as u32, low: symbol as u8, high: symbol as u8, to }, budget)?;
         }
         done += 1;
     }

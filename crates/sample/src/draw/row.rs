@@ -29,7 +29,7 @@ pub struct RowDraw<'a> {
     pub temperature: f64,
     /// The ids that end a sequence. They are drawn as one symbol, at the lowest of them.
     pub eos: &'a EosSet,
-    /// The allowed ids, over the ids of `logits`; `None` allows all. The end is allowed iff the
+    /// The allowed ids; those beyond the logits weigh nothing, and `None` allows all. The end is allowed iff the
     /// lowest id of `eos` is in; the bits of the others are ignored.
     pub mask: Option<&'a Bitset>,
     /// How to draw.

@@ -106,7 +106,7 @@ fn draw(out: &mut String, panel: &Panel, names: &[&str]) {
             ),
         );
     }
-    for one in &panel.lines {
+    for one in panel.lines.iter().filter(|one| !one.points.is_empty()) {
         let Some(place) = names.iter().position(|name| *name == one.name) else { continue };
         let path: Vec<String> =
             one.points.iter().map(|(x, y)| format!("{:.1} {:.1}", x_at(*x), y_at(*y))).collect();
@@ -123,4 +123,26 @@ fn draw(out: &mut String, panel: &Panel, names: &[&str]) {
 
 fn line(out: &mut String, text: &str) {
     writeln!(out, "{text}").expect("writing to a string does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_lie_where_their_points_are() {
+        let line = |name, points: &[(f64, f64)]| Line { name, points: points.to_vec() };
+        let lines = vec![line("none", &[]), line("falling", &[(4.0, 1.0), (16.0, 0.1), (64.0, 0.01)])];
+        let panel = Panel { title: "a panel".into(), y_label: "error", lines };
+        let found = svg(&[panel], 1, &["none", "falling"]);
+        // Two decades down over the height, two doublings of two along the width.
+        assert!(
+            found.contains("<path d=\"M0.0 0.0L110.0 85.0L220.0 170.0\" fill=\"none\" stroke=\"#e69f00\""),
+            "{found}"
+        );
+        assert_eq!(found.matches("fill=\"none\"").count(), 1);
+        for (open, close) in [("<g ", "</g>"), ("<text ", "</text>"), ("<svg ", "</svg>")] {
+            assert_eq!(found.matches(open).count(), found.matches(close).count());
+        }
+    }
 }

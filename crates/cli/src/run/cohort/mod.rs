@@ -25,9 +25,8 @@ use crate::args::{CohortArgs, RunArgs};
 use crate::error::CliError;
 use crate::input;
 use crate::interrupt::{self, INTERRUPTED};
-use crate::jsonl::Output;
+use crate::jsonl::{self, Line, Output, failure};
 use crate::progress::LinesProgress;
-use line::Line;
 
 /// Problems at once unless said otherwise. Each has a thread, and a batch of a few thousand rows
 /// gains nothing from more.
@@ -44,33 +43,33 @@ struct Job {
 /// Solves the problems of the file at `path`; `defaults` holds what lines do not say.
 pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> {
     let text = input::file("--problems", path)?;
-    let lines = line::lines(&text, defaults)?;
+    let lines = jsonl::lines("--problems", &text, |fields| line::problem(fields, defaults))?;
     let CohortArgs { out, resume, concurrent, .. } = &defaults.cohort;
     let mut output = match out {
         Some(path) => Output::file(path, *resume)?,
         None => Output::stdout(),
     };
     let all = lines.len();
-    let lines: Vec<Line> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
+    let lines: Vec<Line<Problem>> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
     let mut progress = LinesProgress::new("problems", all, all - lines.len());
 
     let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
     let options = LoadOptions { threads: defaults.model.threads, engine };
     // A file without a sound line needs no model.
-    let model = match lines.iter().any(|line| line.problem.is_ok()) {
+    let model = match lines.iter().any(|line| line.asked.is_ok()) {
         true => Some(model::load(&defaults.model.model, &options)?),
         false => None,
     };
     let mut jobs = Vec::with_capacity(lines.len());
-    for Line { number, id, problem } in lines {
-        let prepared = problem.and_then(|problem| {
+    for Line { number, id, asked } in lines {
+        let prepared = asked.and_then(|problem| {
             let model = model.as_ref().expect("a sound line has brought the model up");
             Ok((problem.smc(model)?, problem))
         });
         match prepared {
             Ok((smc, problem)) => jobs.push(Job { id, number, problem, smc }),
             Err(error) => {
-                output.add(&refusal(&id, number, &error))?;
+                output.add(&failure(&id, number, &error))?;
                 progress.failed();
             }
         }
@@ -122,8 +121,7 @@ impl Cohort<'_> {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().expect("a problem's thread does not panic"))
-                .collect()
+                .try_for_each(|thread| thread.join().expect("a problem's thread does not panic"))
         })
     }
 
@@ -132,7 +130,7 @@ impl Cohort<'_> {
         let Some(result) = self.result(&job) else { return Ok(()) };
         let (result, failed) = match result {
             Ok(result) => (result, false),
-            Err(error) => (refusal(&job.id, job.number, &error), true),
+            Err(error) => (failure(&job.id, job.number, &error), true),
         };
         let mut progress = lock(self.progress);
         progress.aside(|| lock(self.output).add(&result))?;
@@ -174,11 +172,6 @@ impl Cohort<'_> {
         result["seconds"] = start.elapsed().as_secs_f64().into();
         Some(Ok(result))
     }
-}
-
-/// The result of a line that cannot be run, or failed.
-fn refusal(id: &Value, number: usize, error: &CliError) -> Value {
-    json!({ "id": id, "line": number, "error": error.in_file() })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

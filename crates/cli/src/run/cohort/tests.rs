@@ -3,11 +3,12 @@ use super::*;
 fn jobs(model: &Loaded, lines: &str) -> Vec<Job> {
     let defaults = <crate::args::Cli as clap::Parser>::parse_from(["lockstep", "run", "--problems", "-"]);
     let crate::args::Command::Run(defaults) = defaults.command else { panic!("run was asked for") };
-    let job = |Line { number, id, problem }| {
-        let problem: Problem = problem.unwrap();
+    let job = |Line { number, id, asked }: Line<Problem>| {
+        let problem = asked.unwrap();
         Job { id, number, smc: problem.smc(model).unwrap(), problem }
     };
-    line::lines(lines, &defaults).unwrap().into_iter().map(job).collect()
+    let read = |fields: &_| line::problem(fields, &defaults);
+    jsonl::lines("--problems", lines, read).unwrap().into_iter().map(job).collect()
 }
 
 /// Problems of 3 to 9 particles and 5 to 11 steps.
@@ -34,7 +35,7 @@ fn every_step_of_a_cohort_is_one_forward_of_all_its_problems() {
     let run = |jobs: Vec<Job>, most| {
         let folder = tempfile::tempdir().unwrap();
         let output = Mutex::new(Output::file(&folder.path().join("out"), false).unwrap());
-        let progress = Mutex::new(CohortProgress::new(jobs.len(), 0));
+        let progress = Mutex::new(LinesProgress::new("problems", jobs.len(), 0));
         let interrupted = AtomicBool::new(false);
         let before = model.engine.stats();
         let cohort =
