@@ -584,6 +584,10 @@ pub(crate) struct BenchInferenceArgs {
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub(crate) runs: u64,
 
+    /// Only the targets with these names
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "write")]
+    pub(crate) only: Vec<String>,
+
     /// Write the tables, the plot and the figures as JSON into this folder's inference.md,
     /// inference.svg and inference.json
     #[arg(long, value_name = "FOLDER")]

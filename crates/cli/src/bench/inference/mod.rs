@@ -39,13 +39,18 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
     if args.small_runs == 0 {
         return Err(CliError::usage("--small-runs", "must be at least 1"));
     }
-    let (small, panels) = small_part(args.small_runs)?;
+    let known = || small::CASES.iter().map(|case| case.name).chain(real::CASES.iter().map(|case| case.name));
+    if let Some(unknown) = args.only.iter().find(|only| known().all(|case| case != *only)) {
+        let names: Vec<&str> = known().collect();
+        return Err(CliError::usage("--only", format!("`{unknown}` is none of {}", names.join(", "))));
+    }
+    let (small, panels) = small_part(args)?;
     let mut parts = vec![small];
     if args.runs > 0 {
         let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
         let options = LoadOptions { threads: args.model.threads, engine };
         let model = model::load(&args.model.model, &options)?;
-        parts.push(real_part(&model, args.runs)?);
+        parts.push(real_part(&model, args)?);
     }
     let figures: Value = parts
         .iter()
@@ -62,10 +67,15 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
     Ok(ExitCode::SUCCESS)
 }
 
-fn small_part(runs: u64) -> Result<(Part, Vec<Panel>), CliError> {
+fn wanted(args: &BenchInferenceArgs, case: &str) -> bool {
+    args.only.is_empty() || args.only.iter().any(|only| only == case)
+}
+
+fn small_part(args: &BenchInferenceArgs) -> Result<(Part, Vec<Panel>), CliError> {
+    let runs = args.small_runs;
     let (mut text, mut json) = (format!("{runs} runs of each way.\n"), serde_json::Map::new());
     let (mut errors, mut distances) = (Vec::new(), Vec::new());
-    for case in &small::CASES {
+    for case in small::CASES.iter().filter(|case| wanted(args, case.name)) {
         eprintln!("small model: {}", case.name);
         let (truth, scores) = case.scores(runs)?;
         text += &format!(
@@ -98,17 +108,19 @@ fn panel(
     Panel { title: title.to_owned(), y_label, lines: PLOTTED.iter().map(line).collect() }
 }
 
-fn real_part(model: &Loaded, runs: u64) -> Result<Part, CliError> {
+fn real_part(model: &Loaded, args: &BenchInferenceArgs) -> Result<Part, CliError> {
+    let runs = args.runs;
     let (mut text, mut json) =
         (format!("{}, {runs} runs of each way.\n", model.name), serde_json::Map::new());
-    for case in &real::CASES {
+    for case in real::CASES.iter().filter(|case| wanted(args, case.name)) {
         eprintln!("{}: {}", model.name, case.name);
         let found = case.measure(model, runs)?;
         text += &format!(
-            "\n**{}**: log Z = {:.3}, standard error {}. The distance is of {}; that between halves of the reference is {}.\n\n{}",
+            "\n**{}**: log Z = {:.3}, standard error {}, by {}. The distance is of {}; that between halves of the reference is {}.\n\n{}",
             case.name,
             found.truth.log_z,
             number(found.log_z_error),
+            case.reference(),
             case.about,
             number(found.distance_floor),
             page::table(&found.scores, &real::PARTICLES)

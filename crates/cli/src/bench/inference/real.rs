@@ -15,9 +15,8 @@ pub(super) const PARTICLES: [usize; 2] = [4, 16];
 /// The ways that are tried, by their place in [`PLANS`]: the schemes hardly differ.
 const WAYS: [usize; 5] = [0, 1, 3, 5, 7];
 
-/// Particles and number of the runs that the truth is taken from, and how they are made: by
-/// systematic resampling.
-const REFERENCE: (usize, u64, &Plan) = (128, 8, &PLANS[3]);
+/// Particles and number of the runs that the truth is taken from.
+const REFERENCE: (usize, u64) = (128, 8);
 
 /// Problem numbers of those runs start here, so that they share nothing with what they judge.
 const REFERENCE_PROBLEMS: u64 = 1 << 32;
@@ -28,6 +27,8 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     prompt: &'static str,
     pattern: &'static str,
+    /// How the truth is found.
+    reference: &'static Plan,
     /// What the statistic of a text is.
     pub(super) about: &'static str,
     statistic: fn(&str) -> String,
@@ -39,6 +40,7 @@ pub(super) const CASES: [Case; 3] = [
         name: "date",
         prompt: "The Apollo 11 moon landing happened on this date (YYYY-MM-DD):",
         pattern: " (19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
+        reference: &PLANS[3],
         about: "the year",
         statistic: |text| text.chars().take(5).collect(),
     },
@@ -46,6 +48,8 @@ pub(super) const CASES: [Case; 3] = [
         name: "email",
         prompt: "You can write to our support team at this email address:",
         pattern: r" [a-z0-9._]{1,20}@[a-z0-9]{1,15}\.(com|org|net|edu)",
+        // Resampling misleads here: see the page.
+        reference: &PLANS[0],
         about: "the name before the @",
         statistic: |text| text.split('@').next().unwrap_or_default().to_owned(),
     },
@@ -53,6 +57,7 @@ pub(super) const CASES: [Case; 3] = [
         name: "person",
         prompt: "Write a person as JSON with name, age and city.\nJSON:",
         pattern: r#" \{"name": "[A-Za-z ]{1,20}", "age": [0-9]{1,3}, "city": "[A-Za-z ]{1,20}"\}"#,
+        reference: &PLANS[3],
         about: "the age",
         statistic: |text| {
             text.split("\"age\": ")
@@ -76,6 +81,11 @@ pub(super) struct Findings {
 }
 
 impl Case {
+    /// The way that the truth is found in.
+    pub(super) fn reference(&self) -> &'static str {
+        self.reference.readings.last().map_or("", |reading| reading.name)
+    }
+
     pub(super) fn measure(&self, model: &Loaded, replicates: u64) -> Result<Findings, CliError> {
         let vocab = model.tokenizer.vocabulary();
         let prompt = model.tokenizer.encode(self.prompt, false)?;
@@ -91,10 +101,10 @@ impl Case {
             (self.statistic)(&String::from_utf8_lossy(&model.tokenizer.decode_with_special(&tokens)))
         };
 
-        let (n, runs, plan) = REFERENCE;
+        let (n, runs) = REFERENCE;
         let jobs = (0..runs).map(|run| (n, REFERENCE_PROBLEMS + run)).collect();
         let reference: Vec<Sequences> =
-            together(plan, &target, jobs)?.into_iter().map(|outcome| outcome.sequences).collect();
+            together(self.reference, &target, jobs)?.into_iter().map(|outcome| outcome.sequences).collect();
         let log_mls: Vec<f64> = reference.iter().map(Sequences::log_ml).collect();
         let half = reference.len() / 2;
         let halves =

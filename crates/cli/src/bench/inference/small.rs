@@ -21,14 +21,15 @@ pub(super) const PARTICLES: [usize; 3] = [4, 16, 64];
 
 const LETTERS: [u8; 4] = *b"abcd";
 
+/// Letters of every text.
+const LENGTH: usize = 10;
+
 /// A small problem.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     /// What it is, for the table.
     pub(super) about: &'static str,
-    /// Letters of every text.
-    letters: usize,
     seed: u64,
     /// Factors on the chain's odds of each letter and the end, wherever it is.
     odds: [f64; 5],
@@ -54,7 +55,6 @@ pub(super) const CASES: [Case; 4] = [
     Case {
         name: "free",
         about: "any ten letters: the pattern forbids the end until then and nothing else",
-        letters: 10,
         seed: 1,
         odds: [1.0, 1.0, 1.0, 1.0, 0.1],
         pattern: "[abcd]{10}",
@@ -63,18 +63,16 @@ pub(super) const CASES: [Case; 4] = [
     },
     Case {
         name: "steady",
-        about: "twenty letters, a or b: at every step a part of the mass is forbidden, which part depends on the last letter",
-        letters: 20,
+        about: "ten letters, a or b: at every step a part of the mass is forbidden, which part depends on the last letter",
         seed: 2,
         odds: [1.0, 1.0, 1.0, 1.0, 0.1],
-        pattern: "[ab]{20}",
+        pattern: "[ab]{10}",
         words: &[],
         statistic: count_of_a,
     },
     Case {
         name: "late",
         about: "a first letter that is likely, and all but forbidden by what must follow at the end",
-        letters: 10,
         seed: 3,
         odds: [4.0, 1.0, 1.0, 0.05, 0.1],
         pattern: "a[abc]{8}d|[bc][abcd]{9}",
@@ -84,7 +82,6 @@ pub(super) const CASES: [Case; 4] = [
     Case {
         name: "critic",
         about: "any ten letters, with 1.5 nats for each ab and -1 for each c",
-        letters: 10,
         seed: 4,
         odds: [1.0, 1.0, 1.0, 1.0, 0.1],
         pattern: "[abcd]{10}",
@@ -180,7 +177,7 @@ impl Case {
             model: Arc::new(FromSequences::new(chain)),
             condition: Arc::new(Coerced::new(Arc::new(fsa), vocab)?),
             critic,
-            max_tokens: self.letters + 1,
+            max_tokens: LENGTH + 1,
         };
         Ok((truth, target))
     }
