@@ -94,6 +94,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!(rounds, 2);
-        assert_eq!(order.into_inner(), ["a", "b", "c", "b", "c", "a"]);
+        assert_eq!(*order.borrow(), ["a", "b", "c", "b", "c", "a"]);
     }
 }
