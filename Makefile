@@ -37,13 +37,14 @@ lint: ## Check formatting, lints and documentation
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
-bench: model ## Measure steps of decoding and of SMC, cohorts and token masks on this machine
+bench: model ## Measure steps of decoding and of SMC, cohorts, token masks and draws on this machine
 	cargo build --release --bin lockstep --features lockstep/peers
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench step
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench smc
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench engine
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench cache
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench mask
+	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench draw
 
 docs: model build ## Build the library's documentation, and measure what docs/ shows
 	@target=$${CARGO_TARGET_DIR:-target}; "$$target/release/lockstep" bench inference --write docs

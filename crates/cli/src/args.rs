@@ -1,7 +1,9 @@
 //! The command line as it is typed. What it means is checked where it is used.
 
+use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -386,6 +388,73 @@ pub(crate) enum BenchCommand {
     Cache(BenchCacheArgs),
     /// Time the token masks of regular expressions
     Mask(BenchMaskArgs),
+    /// Time the draw pass, from logits to tokens; needs no model
+    Draw(BenchDrawArgs),
+}
+
+/// Time the draw pass, from logits to tokens; needs no model
+#[derive(Debug, Args)]
+pub(crate) struct BenchDrawArgs {
+    /// Numbers of ids
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "151936,32000")]
+    pub(crate) sizes: Vec<usize>,
+
+    /// Numbers of rows
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,8,32,128")]
+    pub(crate) rows: Vec<usize>,
+
+    /// Blocks on which each way to draw is timed beside reading the block once
+    #[arg(long, value_name = "ROWSxIDS,…", value_delimiter = ',', default_value = "32x49152,256x151936")]
+    pub(crate) blocks: Vec<BlockSize>,
+
+    /// Threads that draw, one run each [default: 1 and all]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    pub(crate) threads: Vec<NonZero<usize>>,
+
+    /// Interleaved rounds
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub(crate) rounds: usize,
+
+    /// Only this part
+    #[arg(long, value_enum)]
+    pub(crate) only: Option<DrawPart>,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The parts of `bench draw`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DrawPart {
+    /// The pass beside other shapes of it, for mixes of settings
+    Mixes,
+    /// Each way to draw beside reading a block
+    Blocks,
+}
+
+/// A block of logits, written `ROWSxIDS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockSize {
+    pub(crate) rows: usize,
+    pub(crate) ids: usize,
+}
+
+impl FromStr for BlockSize {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let size = |part: &str| part.parse().ok().filter(|&size: &usize| size > 0);
+        let parts = text.split_once('x').and_then(|(rows, ids)| Some((size(rows)?, size(ids)?)));
+        let (rows, ids) = parts.ok_or("write rows and ids, such as 32x49152")?;
+        Ok(Self { rows, ids })
+    }
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.rows, self.ids)
+    }
 }
 
 /// Time what the engine adds to a forward: draws in one pass beside draws row by row

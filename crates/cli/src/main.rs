@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Engine(args)) => bench::engine::engine(&args),
         Command::Bench(BenchCommand::Cache(args)) => bench::cache::cache(&args),
         Command::Bench(BenchCommand::Mask(args)) => bench::mask::mask(&args),
+        Command::Bench(BenchCommand::Draw(args)) => bench::draw::draw(&args),
     };
     match outcome {
         Ok(code) => code,

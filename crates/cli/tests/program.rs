@@ -213,3 +213,28 @@ fn a_missing_model_says_how_to_get_it() {
     assert!(message.contains("run `make model`"), "{message}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn bench_draw_has_a_figure_for_every_mix_and_way_to_draw() {
+    let sizes = ["--sizes", "1024", "--rows", "2,8", "--blocks", "2x1500", "--threads", "1"];
+    let output = lockstep(&[&["bench", "draw", "--rounds", "1", "--json"][..], &sizes].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let positive =
+        |name: String| assert!(object["figures"][&name]["median"].as_f64().unwrap() > 0.0, "{name}");
+    for mix in ["greedy", "equal", "different", "penalties"] {
+        for figure in ["a_ms", "r_over_a", "g_over_a"] {
+            positive(format!("mix.v1024.b8.t1.{mix}.{figure}"));
+        }
+    }
+    positive("mix.v1024.b2.t1.different_over_equal".to_owned());
+    for way in ["greedy", "gumbel_max", "inverse_cdf", "multinomial", "top_p", "top_k", "min_p", "xtc"] {
+        positive(format!("block.2x1500.t1.{way}_over_read"));
+    }
+    assert_eq!(object["bounds_hold"].as_object().unwrap().len(), 2);
+
+    let (said, code) = refusal(&["bench", "draw", "--sizes", "5"]);
+    assert!(said.contains("--sizes") && code == 2, "{said}");
+    let (said, code) = refusal(&["bench", "draw", "--blocks", "5"]);
+    assert!(said.contains("32x49152") && code == 2, "{said}");
+}

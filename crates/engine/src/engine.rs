@@ -168,6 +168,10 @@ impl Engine {
         if bytes > most {
             return Err(EngineError::TooLarge { needed: bytes, limit: most });
         }
+        // Whoever need not wait stays busy throughout, and others' forwards wait for it.
+        if let Some(reservation) = self.shared.kv.reserve_now(bytes) {
+            return Ok(reservation);
+        }
         let blocked = Blocked::here();
         let reservation = self.shared.kv.reserve(bytes);
         blocked.resume();

@@ -48,6 +48,16 @@ impl KvBudget {
         self.limit
     }
 
+    /// Takes `bytes` if nobody waits and they fit.
+    pub(crate) fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let mut state = self.lock();
+        let fits = state.queue.is_empty() && state.reserved + state.stored + bytes <= self.limit;
+        fits.then(|| {
+            state.reserved += bytes;
+            Reservation { budget: Arc::clone(self), bytes }
+        })
+    }
+
     /// Waits until `bytes` can be had.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reservation, EngineError> {
         if bytes > self.limit {
@@ -261,10 +271,11 @@ mod tests {
     #[test]
     fn stored_bytes_count_and_are_named_when_they_stand_in_the_way() {
         let budget = KvBudget::new(10, || {});
-        let mut first = budget.reserve(6).unwrap();
+        assert!(budget.reserve_now(11).is_none());
+        let mut first = budget.reserve_now(6).unwrap();
         assert!(budget.store(4) && !budget.store(1));
         let place = budget.line_up(3);
-        assert!(budget.try_take(place, 3).is_none());
+        assert!(budget.try_take(place, 3).is_none() && budget.reserve_now(0).is_none());
         assert_eq!(budget.shortage(), Some(3));
         budget.unstore(4);
         let second = budget.try_take(place, 3).unwrap();

@@ -8,6 +8,7 @@
 use crate::draw::Weights;
 use crate::math::{ln_lane, mass_lane};
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// Positions a block.
 pub(crate) const BLOCK: usize = 1024;
@@ -113,41 +114,68 @@ fn max(log_weights: &[f64]) -> f64 {
 /// Writes the mass `exp(w − shift)` of every entry.
 #[inline(always)]
 pub(crate) fn masses(log_weights: &[f64], shift: f64, out: &mut [f64]) {
+    visits::exponentials(log_weights.len());
     for (out, &w) in out.iter_mut().zip(log_weights) {
         *out = mass_lane(w - shift);
+    }
+}
+
+/// The sum of a block of consecutive positions, as far as it has got.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RunSum([f64; LANES]);
+
+impl RunSum {
+    /// Adds the next terms; all but the last are multiples of sixteen.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, terms: &[f64]) {
+        let (chunks, rest) = terms.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, term) in self.0.iter_mut().zip(chunk) {
+                *lane += term;
+            }
+        }
+        for (lane, term) in self.0.iter_mut().zip(rest) {
+            *lane += term;
+        }
+    }
+
+    /// The sum of what was added.
+    #[inline(always)]
+    pub(crate) fn total(mut self) -> f64 {
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for lane in 0..width {
+                self.0[lane] += self.0[lane + width];
+            }
+        }
+        self.0[0]
     }
 }
 
 /// The sum of a block's terms, in the order of this module.
 #[inline(always)]
 pub(crate) fn block_sum(positions: Positions<'_>, terms: &[f64]) -> f64 {
-    let mut lanes = [0.0; LANES];
+    let mut sum = RunSum::default();
     match positions {
-        Positions::Run(_) => {
-            let (chunks, rest) = terms.as_chunks::<LANES>();
-            for chunk in chunks {
-                for lane in 0..LANES {
-                    lanes[lane] += chunk[lane];
-                }
-            }
-            for (lane, term) in lanes.iter_mut().zip(rest) {
-                *lane += term;
-            }
-        }
+        Positions::Run(_) => sum.add(terms),
         Positions::List(positions) => {
             for (&position, term) in positions.iter().zip(terms) {
-                lanes[position as usize % LANES] += term;
+                sum.0[position as usize % LANES] += term;
             }
         }
     }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
-        }
+    sum.total()
+}
+
+/// Writes the mass `exp(l · inverse − shift)` of every logit.
+#[inline(always)]
+pub(crate) fn logit_masses(logits: &[f32], inverse: f64, shift: f64, out: &mut [f64]) {
+    visits::looks(logits.len());
+    visits::exponentials(logits.len());
+    for (out, &l) in out.iter_mut().zip(logits) {
+        *out = mass_lane(f64::from(l) * inverse - shift);
     }
-    lanes[0]
 }
 
 /// The log of a sum of terms shifted by `shift`. At least one term is 1.

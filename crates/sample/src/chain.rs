@@ -16,26 +16,29 @@
 //! Invariant: a row's result is a function of the row alone, equal bit for bit in any batch and at any
 //! thread count.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use rayon::prelude::*;
 
 use crate::bitset::Bitset;
-use crate::draw::{RowDraw, Weights, draw, draw_row};
+use crate::draw::{PARALLEL_FROM, RowDraw, Weights, draw, draw_row};
 use crate::eos::EosSet;
-use crate::filters::{Filters, Scan, Scratch, Survivors};
+use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
 use crate::logprobs::{self, LogprobMode, LogprobRequest, Logprobs};
-use crate::normalizer::{self, Normalizer, RowError};
+use crate::mask;
+use crate::normalizer::{self, RowError};
 use crate::params::SamplingParams;
 use crate::penalties;
 use crate::rng::DrawKey;
 use crate::token::TokenId;
+use crate::visits;
 
 /// The ordinal of the draw of a row's token.
 pub(crate) const TOKEN_ORDINAL: u32 = 0;
-/// Survivors that are at least one id in this many are drawn from as a dense row.
-const DENSE_FROM: usize = 4;
+/// Survivors that are at least one id in this many are drawn from as a thinned row.
+const THINNED_FROM: usize = 4;
 /// The ordinal of the XTC gate.
 const GATE_ORDINAL: u32 = 1;
 
@@ -108,8 +111,8 @@ impl<'a> ChainRow<'a> {
 /// If a row's `vocab_size` exceeds its logits.
 #[must_use]
 pub fn sample_rows(rows: &[ChainRow<'_>]) -> Vec<Result<Sampled, RowError>> {
-    if let [row] = rows {
-        return vec![sample_row(row)];
+    if rows.len() == 1 || rows.iter().map(|row| row.vocab_size).sum::<usize>() < PARALLEL_FROM {
+        return rows.iter().map(sample_row).collect();
     }
     rows.par_iter().with_max_len(1).map(sample_row).collect()
 }
@@ -128,6 +131,7 @@ pub fn sample_row(row: &ChainRow<'_>) -> Result<Sampled, RowError> {
         }
         normalizer::finite_max(row.real())?;
         let mut logits = std::mem::take(&mut workspace.logits);
+        visits::looks(row.vocab_size);
         logits.clear();
         logits.extend_from_slice(row.real());
         penalties::apply(row.params, row.history, &mut logits);
@@ -146,8 +150,8 @@ pub(crate) struct Workspace {
     scratch: Scratch,
     /// Of the survivors.
     log_weights: Vec<f64>,
-    /// The same by id, `-inf` elsewhere.
-    dense: Vec<f64>,
+    /// The row with `-inf` for what does not survive, where that is the quicker way.
+    thinned: Vec<f32>,
 }
 
 impl Workspace {
@@ -179,21 +183,19 @@ pub(crate) fn mask(row: &ChainRow<'_>, logits: &mut [f32]) -> Result<f64, RowErr
     if !row.is_masked() {
         return Ok(0.0);
     }
-    let all = Normalizer::of(logits, 1.0)?;
-    if let Some(mask) = row.mask {
-        let words = mask.words().iter().copied().chain(std::iter::repeat(0));
-        for (chunk, word) in logits.chunks_mut(64).zip(words) {
-            for (bit, l) in chunk.iter_mut().enumerate() {
-                *l = if word & (1 << bit) == 0 { f32::NEG_INFINITY } else { *l };
+    let allowed = match (row.mask, row.banned) {
+        (Some(mask), []) => Cow::Borrowed(mask),
+        (mask, banned) => {
+            let mut allowed = mask.cloned().unwrap_or_else(|| Bitset::full(logits.len()));
+            for id in banned {
+                if id.index() < allowed.len() {
+                    allowed.remove(id.index());
+                }
             }
+            Cow::Owned(allowed)
         }
-    }
-    for id in row.banned {
-        if let Some(l) = logits.get_mut(id.index()) {
-            *l = f32::NEG_INFINITY;
-        }
-    }
-    Ok(Normalizer::of(logits, 1.0)?.log_z() - all.log_z())
+    };
+    mask::apply(logits, &allowed)
 }
 
 /// Stages 3 on, for logits that are `row`'s after stage 2.
@@ -226,6 +228,8 @@ enum Source {
     Token,
     /// The whole row at the temperature.
     Row,
+    /// The workspace's thinned row at the temperature.
+    Thinned,
     /// The workspace's survivors, whose weights have this log-total.
     Survivors { log_total: f64 },
 }
@@ -238,7 +242,7 @@ impl Choice {
         workspace: &mut Workspace,
     ) -> Result<Self, RowError> {
         let params = row.params;
-        let Workspace { scan, survivors, scratch, log_weights, dense, .. } = workspace;
+        let Workspace { scan, survivors, scratch, log_weights, thinned, .. } = workspace;
         if params.is_greedy() {
             scan.read(logits)?;
             return Ok(Self { token: TokenId(scan.argmax(logits)), logp: 0.0, from: Source::Token });
@@ -251,7 +255,7 @@ impl Choice {
             special_ids: row.special_ids,
             inverse: if params.temperature_first { inverse } else { 1.0 },
         };
-        if filters.are_neutral() {
+        let whole = |logits: &[f32], from: Source| {
             let drawn = draw_row(&RowDraw {
                 logits,
                 temperature: params.temperature,
@@ -260,26 +264,39 @@ impl Choice {
                 method: params.draw_method,
                 key,
             })?;
-            return Ok(Self { token: drawn.token, logp: drawn.logp, from: Source::Row });
+            Ok(Self { token: drawn.token, logp: drawn.logp, from })
+        };
+        if filters.are_neutral() {
+            return whole(logits, Source::Row);
         }
         scan.read(logits)?;
-        filters.run(logits, scan, survivors, scratch);
-        survivors.weigh(inverse, f64::from(survivors.max()) * inverse, log_weights);
-        // Both forms draw alike; many entries are read faster where they stand.
-        let is_dense = survivors.len() >= logits.len() / DENSE_FROM;
-        let weights = if is_dense {
-            dense.clear();
-            dense.resize(logits.len(), f64::NEG_INFINITY);
-            for (&id, &w) in survivors.ids.iter().zip(log_weights.iter()) {
-                dense[id as usize] = w;
+        match filters.run(logits, scan, survivors, scratch) {
+            Outcome::AllBut if survivors.len() == 0 => whole(logits, Source::Row),
+            Outcome::AllBut => {
+                visits::looks(logits.len());
+                thinned.clear();
+                thinned.extend_from_slice(logits);
+                for &id in &survivors.ids {
+                    thinned[id as usize] = f32::NEG_INFINITY;
+                }
+                whole(thinned, Source::Thinned)
             }
-            Weights::dense(dense)
-        } else {
-            Weights::listed(&survivors.ids, log_weights)
-        };
-        let pick = draw(weights, params.draw_method, &key).expect("filters leave a live id");
-        let token = TokenId(if is_dense { pick.index as u32 } else { survivors.ids[pick.index] });
-        Ok(Self { token, logp: pick.logp, from: Source::Survivors { log_total: pick.log_total } })
+            Outcome::Listed if survivors.len() >= logits.len() / THINNED_FROM => {
+                thinned.clear();
+                thinned.resize(logits.len(), f32::NEG_INFINITY);
+                for (&id, &l) in survivors.ids.iter().zip(&survivors.logits) {
+                    thinned[id as usize] = l;
+                }
+                whole(thinned, Source::Thinned)
+            }
+            Outcome::Listed => {
+                survivors.weigh(inverse, f64::from(survivors.max()) * inverse, log_weights);
+                let weights = Weights::listed(&survivors.ids, log_weights);
+                let pick = draw(weights, params.draw_method, &key).expect("filters leave a live id");
+                let from = Source::Survivors { log_total: pick.log_total };
+                Ok(Self { token: TokenId(survivors.ids[pick.index]), logp: pick.logp, from })
+            }
+        }
     }
 
     /// The log-probabilities asked for; the workspace is as [`Choice::of`] left it.
@@ -290,13 +307,16 @@ impl Choice {
         request: LogprobRequest,
         workspace: &mut Workspace,
     ) -> Result<Logprobs, RowError> {
-        let Workspace { scan, survivors, log_weights, .. } = workspace;
+        let Workspace { scan, survivors, log_weights, thinned, .. } = workspace;
         let (token, top) = (self.token, request.top);
         match (request.mode, self.from) {
             (LogprobMode::Raw, _) => logprobs::of_row(row.real(), 1.0, token, top, scan, survivors),
             (LogprobMode::Processed, _) => logprobs::of_row(logits, 1.0, token, top, scan, survivors),
             (LogprobMode::Final, Source::Row) => {
                 logprobs::of_row(logits, row.params.temperature, token, top, scan, survivors)
+            }
+            (LogprobMode::Final, Source::Thinned) => {
+                logprobs::of_row(thinned, row.params.temperature, token, top, scan, survivors)
             }
             (LogprobMode::Final, from) => {
                 let mut ranked = vec![(token, self.logp)];

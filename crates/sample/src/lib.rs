@@ -23,6 +23,7 @@ mod eos;
 mod filters;
 mod history;
 mod logprobs;
+mod mask;
 pub mod math;
 mod normalizer;
 mod order;
@@ -34,6 +35,7 @@ mod sampler;
 mod settings;
 mod simd;
 mod token;
+mod visits;
 
 pub use bitset::Bitset;
 pub use chain::{ChainRow, Sampled, sample_row, sample_rows};

@@ -88,7 +88,7 @@ const EXPONENT: u32 = 52;
 const MANTISSA: u64 = (1 << EXPONENT) - 1;
 
 /// Adding it rounds to an integer and leaves that integer in the low bits.
-const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 · 2^52
+pub(crate) const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 · 2^52
 /// ln 2^−1075: below it the exponential rounds to 0.
 const EXP_ZERO: f64 = -745.133_219_101_941_1;
 /// Far enough above ln 2^1024 to overflow, near enough for the exponent arithmetic.

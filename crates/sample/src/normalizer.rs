@@ -9,6 +9,7 @@ use crate::blocks::{self, BLOCK, Positions};
 use crate::eos::EosSet;
 use crate::math::{self, mass_lane};
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// Why a row of logits cannot be drawn from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -49,8 +50,13 @@ impl Normalizer {
             return Err(RowError::EmptySupport);
         }
         let shift = f64::from(max) * inverse_temperature;
-        let log_z = shift + math::ln(mass_sum(logits, inverse_temperature, shift));
-        Ok(Self { inverse_temperature, log_z })
+        Ok(Self::of_sum(inverse_temperature, shift, mass_sum(logits, inverse_temperature, shift)))
+    }
+
+    /// The normaliser of a row whose masses `exp(l · inverse − shift)` sum to `sum`, in the order of
+    /// [`mass_sum`].
+    pub(crate) fn of_sum(inverse_temperature: f64, shift: f64, sum: f64) -> Self {
+        Self { inverse_temperature, log_z: shift + math::ln(sum) }
     }
 
     /// `LSE(l/T)` over the row, in nats.
@@ -89,12 +95,29 @@ impl Normalizer {
 /// # Errors
 /// [`RowError::NonFinite`] at a NaN or `+inf` logit.
 pub(crate) fn finite_max(logits: &[f32]) -> Result<f32, RowError> {
-    let survey = simd::run(Survey(logits));
-    if survey.non_finite {
+    Ok(survey(logits)?.max)
+}
+
+/// The lowest id of the largest logit, and that logit.
+///
+/// # Errors
+/// As [`Normalizer::of`].
+pub(crate) fn top(logits: &[f32]) -> Result<(u32, f32), RowError> {
+    let Overview { max, start, .. } = survey(logits)?;
+    if max == f32::NEG_INFINITY {
+        return Err(RowError::EmptySupport);
+    }
+    let i = logits[start..].iter().position(|&l| l == max).expect("the maximum is an entry");
+    Ok(((start + i) as u32, max))
+}
+
+fn survey(logits: &[f32]) -> Result<Overview, RowError> {
+    let overview = simd::run(Survey(logits));
+    if overview.non_finite {
         let id = logits.iter().position(|&l| is_non_finite(l)).expect("the survey met one");
         return Err(RowError::NonFinite { id: id as u32 });
     }
-    Ok(survey.max)
+    Ok(overview)
 }
 
 /// `1/T`, kept in the range in which it is of use.
@@ -118,6 +141,8 @@ pub(crate) fn is_non_finite(logit: f32) -> bool {
 struct Overview {
     non_finite: bool,
     max: f32,
+    /// Where the block begins that first has the maximum.
+    start: usize,
 }
 
 struct Survey<'a>(&'a [f32]);
@@ -128,21 +153,35 @@ impl Kernel for Survey<'_> {
     #[inline(always)]
     fn run(self) -> Overview {
         const LANES: usize = 32;
-        let mut max = [f32::NEG_INFINITY; LANES];
+        visits::looks(self.0.len());
         let mut bad = [0_u32; LANES];
-        let (chunks, rest) = self.0.as_chunks::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                let l = chunk[lane];
+        let mut overview = Overview { non_finite: false, max: f32::NEG_INFINITY, start: 0 };
+        for (start, block) in (0..).step_by(BLOCK).zip(self.0.chunks(BLOCK)) {
+            let mut max = [f32::NEG_INFINITY; LANES];
+            let (chunks, rest) = block.as_chunks::<LANES>();
+            for chunk in chunks {
+                for lane in 0..LANES {
+                    let l = chunk[lane];
+                    bad[lane] |= u32::from(is_non_finite(l));
+                    max[lane] = if l > max[lane] { l } else { max[lane] };
+                }
+            }
+            for (lane, &l) in rest.iter().enumerate() {
                 bad[lane] |= u32::from(is_non_finite(l));
                 max[lane] = if l > max[lane] { l } else { max[lane] };
             }
+            let mut width = LANES;
+            while width > 1 {
+                width /= 2;
+                for lane in 0..width {
+                    max[lane] = if max[lane + width] > max[lane] { max[lane + width] } else { max[lane] };
+                }
+            }
+            if max[0] > overview.max {
+                overview = Overview { max: max[0], start, ..overview };
+            }
         }
-        let mut overview = Overview { non_finite: bad.iter().any(|&b| b != 0), max: f32::NEG_INFINITY };
-        for &l in max.iter().chain(rest) {
-            overview.non_finite |= is_non_finite(l);
-            overview.max = if l > overview.max { l } else { overview.max };
-        }
+        overview.non_finite = bad.iter().any(|&bad| bad != 0);
         overview
     }
 }
@@ -163,9 +202,7 @@ impl Kernel for MassSum<'_> {
         let mut sum = 0.0;
         for logits in logits.chunks(BLOCK) {
             let terms = &mut terms[..logits.len()];
-            for (term, &l) in terms.iter_mut().zip(logits) {
-                *term = mass_lane(f64::from(l) * inverse_temperature - shift);
-            }
+            blocks::logit_masses(logits, inverse_temperature, shift, terms);
             sum += blocks::block_sum(Positions::Run(0), terms);
         }
         sum

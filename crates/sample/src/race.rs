@@ -11,7 +11,7 @@ use crate::math::exp_lane;
 use crate::rng::{self, DrawKey};
 
 /// Entries that are tested together.
-const GROUP: usize = 64;
+pub(crate) const GROUP: usize = 64;
 
 /// The score that entries must reach.
 #[derive(Clone, Copy)]
@@ -23,13 +23,20 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// The bar of a row whose largest log-weight is `max`, at a score of `-inf`.
+    /// The bar of a row whose largest log-weight is `max`, at a score of `-inf`. `magnitude` is what
+    /// the numbers that log-weights are the differences of do not exceed near the top.
     #[inline(always)]
-    pub(crate) fn new(max: f64) -> Self {
-        // Scores round by 2⁻⁵³ of the weight, exponents by less than 10⁻¹². A factor that overflows
-        // is harmless: it lets everyone in.
-        let slack = 1e-9 + max.abs() * (f64::EPSILON * 16.0);
+    pub(crate) fn new(max: f64, magnitude: f64) -> Self {
+        // Scores round by 2⁻⁵³ of the numbers in them, exponents by less than 10⁻¹². A factor that
+        // overflows is harmless: it lets everyone in.
+        let slack = 1e-9 + magnitude * (f64::EPSILON * 16.0);
         Self { max, slack, factor: f64::INFINITY }
+    }
+
+    /// More than what rounding can do to a score.
+    #[inline(always)]
+    pub(crate) fn slack(&self) -> f64 {
+        self.slack
     }
 
     /// Moves the bar to `score`.
@@ -38,17 +45,18 @@ impl Bar {
         self.factor = exp_lane(self.max - score + self.slack);
     }
 
-    /// Whether an entry of mass `exp(w − max)` and this noise might reach the score. The negation
-    /// counts NaN (an infinite factor on a mass of 0) as a yes.
+    /// Whether an entry of mass `exp(w − max)` and this noise might reach the score, that is
+    /// `1 − u < mass · factor`. The negation counts NaN (an infinite factor on a mass of 0) as a yes.
     #[inline(always)]
     #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN must count as a yes")]
-    fn admits(&self, mass: f64, bits: u64) -> bool {
-        !(rng::complement_lane(bits) >= mass * self.factor)
+    pub(crate) fn admits(&self, mass: f64, bits: u64) -> bool {
+        // In terms of 1 + u, with room for what this sum rounds by.
+        !(rng::mantissa_lane(bits) <= (-mass).mul_add(self.factor, 2.0 - 2.0 * f64::EPSILON))
     }
 
     /// Whether any of the entries might.
     #[inline(always)]
-    fn admits_any(&self, masses: &[f64], bits: &[u64]) -> bool {
+    pub(crate) fn admits_any(&self, masses: &[f64], bits: &[u64]) -> bool {
         let mut any = 0_u64;
         for (&mass, &bits) in masses.iter().zip(bits) {
             any |= u64::from(self.admits(mass, bits));

@@ -51,10 +51,12 @@ fn draw_written_out(row: &RowDraw<'_>) -> Result<Drawn, RowError> {
         draw(Weights::dense(&weights), row.method, &row.key).ok_or(RowError::EmptySupport)?;
     let id = index as u32;
     let token = if row.eos.lowest() == Some(id) { TokenId::EOS } else { TokenId(id) };
-    // Without a mask the total is known to be that of a normalised row.
-    assert!(row.mask.is_some() || log_total.abs() < 1e-12, "{log_total}");
-    let log_mass = if row.mask.is_some() { log_total } else { 0.0 };
-    Ok(Drawn { token, log_mass, logp })
+    if row.mask.is_none() {
+        // The total is known to be that of a normalised row.
+        assert!(log_total.abs() < 1e-12, "{log_total}");
+        return Ok(Drawn { token, log_mass: 0.0, logp: weights[index] });
+    }
+    Ok(Drawn { token, log_mass: log_total, logp })
 }
 
 fn bits(drawn: Result<Drawn, RowError>) -> Result<(TokenId, u64, u64), RowError> {

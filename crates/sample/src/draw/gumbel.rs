@@ -20,7 +20,7 @@ impl<S: Source> Kernel for GumbelMax<'_, S> {
         let peak = blocks::peak(source)?;
         // The heaviest entry goes first: it sets a bar that few reach.
         let score = peak.log_weight + rng::gumbel_lane(key.bits_lane(peak.position));
-        let mut bar = Bar::new(peak.log_weight);
+        let mut bar = Bar::new(peak.log_weight, peak.log_weight.abs());
         bar.raise(score);
         let mut best =
             Best { score, log_weight: peak.log_weight, index: peak.index, position: peak.position, bar };

@@ -26,6 +26,8 @@ use crate::token::TokenId;
 pub(crate) use scan::Scan;
 pub(crate) use survivors::Survivors;
 
+use xtc::Xtc;
+
 /// What the filters of one row are to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
@@ -36,6 +38,23 @@ pub(crate) struct Filters<'a> {
     pub(crate) special_ids: &'a [TokenId],
     /// What a logit is multiplied by before it is compared: `1/T` if temperature comes first, else 1.
     pub(crate) inverse: f64,
+}
+
+/// What [`Filters::run`] lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The ids that stay.
+    Listed,
+    /// The ids that do not.
+    AllBut,
+}
+
+/// A bound below which ids are of no use, except that some number of the highest is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    /// A finite logit.
+    logit: f32,
+    keep: usize,
 }
 
 /// Buffers of [`Filters::run`].
@@ -53,38 +72,53 @@ impl Filters<'_> {
         params.top_p >= 1.0 && params.min_p <= 0.0 && params.top_k <= 0 && !self.gate_is_open
     }
 
-    /// Makes `out` the ids of `logits` that stay. `scan` has read `logits`.
-    pub(crate) fn run(&self, logits: &[f32], scan: &Scan, out: &mut Survivors, scratch: &mut Scratch) {
+    /// Makes `out` the ids of `logits` that stay, or those that do not. `scan` has read `logits`.
+    pub(crate) fn run(
+        &self,
+        logits: &[f32],
+        scan: &Scan,
+        out: &mut Survivors,
+        scratch: &mut Scratch,
+    ) -> Outcome {
         let params = self.params;
         let top_k = if params.top_k == 0 { usize::MAX } else { count(params.top_k) };
+        let floor = (params.min_p > 0.0).then(|| Floor {
+            logit: below(scan.max, math::ln(params.min_p) / self.inverse),
+            keep: count(params.min_tokens_to_keep),
+        });
+        let xtc = self.gate_is_open.then_some(Xtc {
+            threshold: params.xtc_threshold,
+            special: self.special_ids,
+            inverse: self.inverse,
+            log_weights: &mut scratch.log_weights,
+            masses: &mut scratch.masses,
+        });
         if params.top_p < 1.0 {
-            nucleus::nucleus(logits, scan, params.top_p, self.inverse, out, &mut scratch.nucleus);
-            if params.min_p > 0.0 {
-                self.min_p(scan, out);
+            nucleus::nucleus(logits, scan, params.top_p, self.inverse, floor, out, &mut scratch.nucleus);
+        } else if let Some(floor) = floor {
+            out.gather_reaching(logits, scan, floor);
+        } else if let Some(xtc) = xtc {
+            xtc.removed(logits, scan, out);
+            if top_k == usize::MAX {
+                return Outcome::AllBut;
             }
-        } else if params.min_p > 0.0 {
-            out.gather(logits, scan, below(scan.max, math::ln(params.min_p) / self.inverse));
-            let keep = count(params.min_tokens_to_keep);
-            if out.len() < keep {
-                out.gather_top(logits, scan, keep);
-            }
-            self.min_p(scan, out);
-        } else if self.gate_is_open {
-            out.gather(logits, scan, f32::MIN);
+            let removed = std::mem::take(&mut out.ids);
+            out.gather_top(logits, scan, top_k.saturating_add(removed.len()));
+            out.retain(|id, _| removed.binary_search(&id).is_err());
+            out.keep_top(top_k);
+            return Outcome::Listed;
         } else {
             out.gather_top(logits, scan, top_k);
+            return Outcome::Listed;
         }
-        if self.gate_is_open {
-            xtc::exclude_top_choices(
-                out,
-                params.xtc_threshold,
-                self.special_ids,
-                self.inverse,
-                &mut scratch.log_weights,
-                &mut scratch.masses,
-            );
+        if params.min_p > 0.0 {
+            self.min_p(scan, out);
+        }
+        if let Some(xtc) = xtc {
+            xtc.thin(out);
         }
         out.keep_top(top_k);
+        Outcome::Listed
     }
 
     /// Keeps what min-p keeps of a head of the ranked order.

@@ -1,46 +1,77 @@
 //! Top-p: in ranked order, an id stays iff the mass before it is below `top_p`.
 //!
 //! What stays is a head of the ranked order, so one cut is looked for. Ids too small to be before it
-//! are left out first. The rest go into buckets of equal width by logit; running sums of bucket
-//! masses say which bucket holds the cut, and that one is cut into buckets again, until what is left
-//! is few or all equal: only those are ranked and walked through. Nothing sorts the row.
+//! are left out first; how small that is, is estimated from a sample of the row and proven by the mass
+//! of the rest. These go into buckets of equal width by logit; running sums of bucket masses say which
+//! bucket holds the cut, and that one is cut into buckets again, until what is left is few or all
+//! equal: only those are ranked and walked through. Nothing sorts the row.
 //!
 //! Masses are `exp(z − max z)`, `z = l · inverse`, and `top_p` is measured against their sum over the
 //! row. A bucket is summed in id order and buckets in descending order: the order is a function of
-//! the row and `top_p`.
+//! the row and its settings.
 
-use super::below;
 use super::scan::Scan;
 use super::survivors::{Survivors, rank_key};
+use super::{Floor, below};
+use crate::blocks::{BLOCK, RunSum};
 use crate::math;
 use crate::normalizer::mass_sum;
+use crate::simd::{self, Kernel};
+use crate::visits;
 
 const BUCKETS: usize = 1024;
 /// So many are ranked at once.
 const FEW: usize = 64;
 /// `1 − top_p` above which small ids are left out, far from what sums round by.
 const SPARE: f64 = 1e-9;
+/// Ids of a piece of the sample; it takes one piece in so many.
+const PIECE: usize = 16;
+const STRIDE: usize = 16;
+/// Rows with fewer ids are not sampled.
+const SAMPLED_FROM: usize = 4096;
+/// The share of `1 − top_p` that the estimate leaves out.
+const LEFT_OUT: f64 = 0.75;
 
 /// Buffers of [`nucleus`].
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
+    sample: Survivors,
     masses: Vec<f64>,
+    buckets: Vec<u32>,
     members: Vec<u32>,
 }
 
-/// Makes `out` the nucleus of `logits` at `top_p < 1`.
+/// Makes `out` the nucleus of `logits` at `top_p < 1`, but for ids that `floor` has no use for.
 pub(super) fn nucleus(
     logits: &[f32],
     scan: &Scan,
     top_p: f64,
     inverse: f64,
+    floor: Option<Floor>,
     out: &mut Survivors,
     scratch: &mut Scratch,
 ) {
     let shift = f64::from(scan.max) * inverse;
     let total = mass_sum(logits, inverse, shift);
-    out.gather(logits, scan, bound(scan.max, top_p, inverse, total / logits.len() as f64));
-    out.masses(inverse, shift, &mut scratch.masses);
+    let bound = bound(scan.max, top_p, inverse, total / logits.len() as f64);
+    match floor {
+        Some(floor) if floor.logit > bound => {
+            out.gather_reaching(logits, scan, floor);
+            out.masses(inverse, shift, &mut scratch.masses);
+        }
+        _ => {
+            let reached = |masses: &[f64]| sum(masses) >= top_p * total * (1.0 + SPARE);
+            let guess = guess(logits, bound, LEFT_OUT * (1.0 - top_p) * total, inverse, shift, scratch);
+            if let Some(guess) = guess {
+                out.gather(logits, scan, guess);
+                out.masses(inverse, shift, &mut scratch.masses);
+            }
+            if guess.is_none() || !reached(&scratch.masses) {
+                out.gather(logits, scan, bound);
+                out.masses(inverse, shift, &mut scratch.masses);
+            }
+        }
+    }
     let (last, bar) = cut(out, top_p * total, scratch);
     // Without branches, which would be mispredicted all over the row.
     out.retain(|id, l| (l > bar) | ((l == bar) & (id <= last)));
@@ -55,18 +86,71 @@ fn bound(max: f32, top_p: f64, inverse: f64, mean: f64) -> f32 {
     below(max, math::ln((1.0 - top_p) / 2.0 * mean).min(0.0) / inverse)
 }
 
+/// A logit above `bound` such that, by the sample, smaller ones have about `left_out` of mass.
+fn guess(
+    logits: &[f32],
+    bound: f32,
+    left_out: f64,
+    inverse: f64,
+    shift: f64,
+    scratch: &mut Scratch,
+) -> Option<f32> {
+    if logits.len() < SAMPLED_FROM {
+        return None;
+    }
+    let Scratch { sample, masses, .. } = scratch;
+    sample.ids.clear();
+    sample.logits.clear();
+    for piece in logits.chunks(PIECE).step_by(STRIDE) {
+        visits::looks(piece.len());
+        // Without branches, which would be mispredicted all over the sample.
+        let mut kept = [0.0; PIECE];
+        let mut n = 0;
+        for &l in piece {
+            kept[n % PIECE] = l;
+            n += usize::from(l >= bound);
+        }
+        sample.logits.extend_from_slice(&kept[..n]);
+    }
+    let (low, high) = range(&sample.logits);
+    if sample.logits.is_empty() || low >= high {
+        return None;
+    }
+    sample.masses(inverse, shift, masses);
+    let buckets = Buckets::new(low, high);
+    let entries = sample.logits.iter().map(|&l| buckets.of(l)).zip(masses.iter().copied());
+    let sums = Buckets::sums(entries);
+    let mut below = 0.0;
+    let first = (0..BUCKETS).rev().take_while(|&bucket| {
+        below += sums[bucket];
+        below * STRIDE as f64 <= left_out
+    });
+    let first = first.last()?;
+    Some(buckets.start(first).max(bound))
+}
+
+/// The sum of many.
+fn sum(terms: &[f64]) -> f64 {
+    terms.chunks(BLOCK).fold(0.0, |sum, block| {
+        let mut part = RunSum::default();
+        part.add(block);
+        sum + part.total()
+    })
+}
+
 /// The id and logit of the last entry, in ranked order, before which less than `target` lies. The
 /// first entry is one.
 fn cut(out: &Survivors, target: f64, scratch: &mut Scratch) -> (u32, f32) {
-    let Scratch { masses, members } = scratch;
+    let Scratch { masses, buckets: indices, members, .. } = scratch;
     let mut before = 0.0;
     members.clear();
     let (low, high) = range(&out.logits);
     if out.len() > FEW && low < high {
         let buckets = Buckets::new(low, high);
-        let entries = || out.logits.iter().zip(masses.iter()).map(|(&l, &mass)| (l, mass));
-        let chosen = buckets.choose(entries(), &mut before, target);
-        members.extend((0..).zip(&out.logits).filter(|&(_, &l)| buckets.of(l) == chosen).map(|(i, _)| i));
+        simd::run(Indices { buckets: &buckets, logits: &out.logits, out: indices });
+        let entries = indices.iter().map(|&bucket| bucket as usize).zip(masses.iter().copied());
+        let chosen = buckets.choose(entries, &mut before, target) as u32;
+        members.extend((0..).zip(indices.iter()).filter(|&(_, &bucket)| bucket == chosen).map(|(i, _)| i));
     } else {
         members.extend(0..out.len() as u32);
     }
@@ -80,7 +164,7 @@ fn cut(out: &Survivors, target: f64, scratch: &mut Scratch) -> (u32, f32) {
             break;
         }
         let buckets = Buckets::new(low, high);
-        let entries = members.iter().map(|i| (logit(i), masses[*i as usize]));
+        let entries = members.iter().map(|i| (buckets.of(logit(i)), masses[*i as usize]));
         let chosen = buckets.choose(entries, &mut before, target);
         members.retain(|i| buckets.of(logit(i)) == chosen);
     }
@@ -112,25 +196,55 @@ impl Buckets {
         buckets
     }
 
+    /// The nearest integer to where the logit lies. It never rises with the logit.
+    #[inline(always)]
     fn of(&self, logit: f32) -> usize {
-        // Below BUCKETS as it is: the remainder spares a bounds check, i32 a slow conversion.
-        ((self.high - f64::from(logit)) * self.scale) as i32 as usize % BUCKETS
+        // Below BUCKETS as it is: the remainder spares bounds checks.
+        ((self.high - f64::from(logit)) * self.scale + math::ROUND).to_bits() as usize % BUCKETS
+    }
+
+    /// The largest logit of a bucket, up to rounding.
+    fn start(&self, bucket: usize) -> f32 {
+        (self.high - (bucket as f64 - 0.5) / self.scale) as f32
+    }
+
+    /// The mass of each bucket.
+    fn sums(entries: impl Iterator<Item = (usize, f64)>) -> [f64; BUCKETS] {
+        let mut sums = [0.0; BUCKETS];
+        for (bucket, mass) in entries {
+            sums[bucket % BUCKETS] += mass;
+        }
+        sums
     }
 
     /// The bucket that holds the cut: the first with which `target` is reached, or else the last. The
     /// mass of those above it is added to `before`, which is below `target`. It has entries: the
     /// first adds mass, and the last has the smallest logit.
-    fn choose(&self, entries: impl Iterator<Item = (f32, f64)>, before: &mut f64, target: f64) -> usize {
-        let mut sums = [0.0; BUCKETS];
-        for (l, mass) in entries {
-            sums[self.of(l)] += mass;
-        }
+    fn choose(&self, entries: impl Iterator<Item = (usize, f64)>, before: &mut f64, target: f64) -> usize {
+        let sums = Self::sums(entries);
         let mut chosen = 0;
         while chosen < self.last && *before + sums[chosen] < target {
             *before += sums[chosen];
             chosen += 1;
         }
         chosen
+    }
+}
+
+/// Writes the bucket of every logit.
+struct Indices<'a> {
+    buckets: &'a Buckets,
+    logits: &'a [f32],
+    out: &'a mut Vec<u32>,
+}
+
+impl Kernel for Indices<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.out.clear();
+        self.out.extend(self.logits.iter().map(|&l| self.buckets.of(l) as u32));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::normalizer::{RowError, is_non_finite};
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// Ids a block.
 pub(super) const BLOCK: usize = 64;
@@ -54,6 +55,7 @@ impl Kernel for Maxima<'_> {
 
     #[inline(always)]
     fn run(self) -> (f32, bool) {
+        visits::looks(self.logits.len());
         let mut max = f32::NEG_INFINITY;
         let mut bad = [0_u32; LANES];
         for (block, logits) in self.blocks.iter_mut().zip(self.logits.chunks(BLOCK)) {

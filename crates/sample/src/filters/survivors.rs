@@ -3,9 +3,11 @@
 //! Ranks are taken from the logits themselves. Log-probabilities are those less one number a row, so
 //! the order is theirs, but without the ties that rounding would make.
 
+use super::Floor;
 use super::scan::{BLOCK, Scan};
 use crate::math::mass_lane;
 use crate::simd::{self, Kernel};
+use crate::visits;
 
 /// The ids left of a row, ascending, with their logits.
 #[derive(Debug, Default)]
@@ -33,21 +35,14 @@ impl Survivors {
     pub(super) fn gather(&mut self, logits: &[f32], scan: &Scan, bound: f32) {
         self.ids.clear();
         self.logits.clear();
-        let mut ids = [0; BLOCK];
-        let mut kept = [0.0; BLOCK];
-        for (start, (&max, block)) in (0..).step_by(BLOCK).zip(scan.blocks.iter().zip(logits.chunks(BLOCK))) {
-            if max < bound {
-                continue;
-            }
-            let mut n = 0;
-            for (id, &l) in (start..).zip(block) {
-                // At most `BLOCK - 1` were taken before: the remainder only spares bounds checks.
-                ids[n % BLOCK] = id;
-                kept[n % BLOCK] = l;
-                n += usize::from(l >= bound);
-            }
-            self.ids.extend_from_slice(&ids[..n]);
-            self.logits.extend_from_slice(&kept[..n]);
+        simd::run(Gather { logits, scan, bound, out: self });
+    }
+
+    /// Makes this all ids of `logits` that reach `floor`, and at least the highest that it wants.
+    pub(super) fn gather_reaching(&mut self, logits: &[f32], scan: &Scan, floor: Floor) {
+        self.gather(logits, scan, floor.logit);
+        if self.len() < floor.keep {
+            self.gather_top(logits, scan, floor.keep);
         }
     }
 
@@ -118,6 +113,55 @@ impl Survivors {
     }
 }
 
+struct Gather<'a> {
+    logits: &'a [f32],
+    scan: &'a Scan,
+    bound: f32,
+    out: &'a mut Survivors,
+}
+
+impl Kernel for Gather<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { logits, scan, bound, out } = self;
+        let (mut ids, mut kept) = ([0; BLOCK], [0.0; BLOCK]);
+        for (start, (&max, block)) in (0..).step_by(BLOCK).zip(scan.blocks.iter().zip(logits.chunks(BLOCK))) {
+            if max < bound {
+                continue;
+            }
+            visits::looks(block.len());
+            let mut rest = reaching(block, bound);
+            let mut n = 0;
+            while rest != 0 {
+                let i = rest.trailing_zeros();
+                rest &= rest - 1;
+                ids[n] = start + i;
+                kept[n] = block[i as usize];
+                n += 1;
+            }
+            out.ids.extend_from_slice(&ids[..n]);
+            out.logits.extend_from_slice(&kept[..n]);
+        }
+    }
+}
+
+/// Bit i: whether logit i is at least `bound`.
+#[inline(always)]
+fn reaching(block: &[f32], bound: f32) -> u64 {
+    let mut good = [0_u8; BLOCK];
+    for (good, &l) in good.iter_mut().zip(block) {
+        *good = u8::from(l >= bound);
+    }
+    let mut bits = 0;
+    for (i, bytes) in good.as_chunks::<8>().0.iter().enumerate() {
+        // The product moves the low bit of byte k to bit 56 + k, and nothing carries into these.
+        bits |= (u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * i);
+    }
+    bits
+}
+
 struct Masses<'a>(&'a mut [f64]);
 
 impl Kernel for Masses<'_> {
@@ -125,6 +169,7 @@ impl Kernel for Masses<'_> {
 
     #[inline(always)]
     fn run(self) {
+        visits::exponentials(self.0.len());
         for mass in self.0 {
             *mass = mass_lane(*mass);
         }

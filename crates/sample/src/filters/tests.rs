@@ -10,7 +10,11 @@ use crate::rng::{DrawKey, ProblemKey};
 fn kept(logits: &[f32], filters: &Filters<'_>) -> Vec<u32> {
     let (mut scan, mut out, mut scratch) = (Scan::default(), Survivors::default(), Scratch::default());
     scan.read(logits).expect("a sound row");
-    filters.run(logits, &scan, &mut out, &mut scratch);
+    let outcome = filters.run(logits, &scan, &mut out, &mut scratch);
+    if outcome == Outcome::AllBut {
+        let live = |id: &u32| logits[*id as usize] > f32::NEG_INFINITY && !out.ids.contains(id);
+        return (0..logits.len() as u32).filter(live).collect();
+    }
     assert_eq!(out.logits, out.ids.iter().map(|&id| logits[id as usize]).collect::<Vec<_>>());
     out.ids
 }

@@ -1,39 +1,61 @@
 //! XTC, exclude top choices: if at least two ids exceed a probability, all of them but the least
 //! likely are removed.
 
+use super::below;
+use super::scan::Scan;
 use super::survivors::Survivors;
 use crate::blocks;
 use crate::draw::Weights;
+use crate::math;
+use crate::normalizer::mass_sum;
 use crate::simd::{self, Kernel};
 use crate::token::TokenId;
 
-/// Removes each candidate above the least likely one, `special` ids excepted. Candidates are the ids
-/// whose share of the survivors' mass exceeds `threshold`.
-pub(super) fn exclude_top_choices(
-    out: &mut Survivors,
-    threshold: f64,
-    special: &[TokenId],
-    inverse: f64,
-    log_weights: &mut Vec<f64>,
-    masses: &mut Vec<f64>,
-) {
-    let shift = f64::from(out.max()) * inverse;
-    out.weigh(inverse, shift, log_weights);
-    let total = simd::run(Total(Weights::listed(&out.ids, log_weights)));
-    out.masses(inverse, shift, masses);
-    let bar = threshold * total;
-    let (mut candidates, mut least) = (0_usize, f32::INFINITY);
-    for (&l, &mass) in out.logits.iter().zip(masses.iter()) {
-        if mass > bar {
-            candidates += 1;
-            least = if l < least { l } else { least };
-        }
+/// What XTC does, and buffers for it.
+#[derive(Debug)]
+pub(super) struct Xtc<'a> {
+    /// Candidates are the ids whose share of the mass exceeds it.
+    pub(super) threshold: f64,
+    /// Ids that are never removed.
+    pub(super) special: &'a [TokenId],
+    pub(super) inverse: f64,
+    pub(super) log_weights: &'a mut Vec<f64>,
+    pub(super) masses: &'a mut Vec<f64>,
+}
+
+impl Xtc<'_> {
+    /// Removes from `out` what is to be removed of it.
+    pub(super) fn thin(self, out: &mut Survivors) {
+        let shift = f64::from(out.max()) * self.inverse;
+        out.weigh(self.inverse, shift, self.log_weights);
+        let total = simd::run(Total(Weights::listed(&out.ids, self.log_weights)));
+        self.sort_out(out, shift, total, |removed| !removed);
     }
-    if candidates >= 2 {
-        let mut masses = masses.iter();
+
+    /// Makes `out` what is to be removed of a whole row. Only ids near the threshold are looked at.
+    pub(super) fn removed(self, logits: &[f32], scan: &Scan, out: &mut Survivors) {
+        let shift = f64::from(scan.max) * self.inverse;
+        let total = mass_sum(logits, self.inverse, shift);
+        out.gather(logits, scan, below(scan.max, math::ln(self.threshold * total) / self.inverse));
+        self.sort_out(out, shift, total, |removed| removed);
+    }
+
+    /// Keeps the ids of `out`, which has all candidates of a row with this total, that `keep` says.
+    fn sort_out(self, out: &mut Survivors, shift: f64, total: f64, keep: impl Fn(bool) -> bool) {
+        out.masses(self.inverse, shift, self.masses);
+        let bar = self.threshold * total;
+        let (mut candidates, mut least) = (0_usize, f32::INFINITY);
+        for (&l, &mass) in out.logits.iter().zip(self.masses.iter()) {
+            if mass > bar {
+                candidates += 1;
+                least = if l < least { l } else { least };
+            }
+        }
+        let mut masses = self.masses.iter();
         out.retain(|id, l| {
             let &mass = masses.next().expect("one mass a survivor");
-            !(mass > bar && l > least) || special.contains(&TokenId(id))
+            let above = candidates >= 2 && mass > bar && l > least;
+            keep(above && !self.special.contains(&TokenId(id)))
         });
     }
 }

@@ -1,0 +1,101 @@
+//! Masks on a row of logits, and the mass that they leave.
+
+use crate::bitset::Bitset;
+use crate::blocks::{self, BLOCK, Positions};
+use crate::math;
+use crate::normalizer::{self, Normalizer, RowError};
+use crate::simd::{self, Kernel};
+
+/// Puts what `allowed` lacks of a row at `-inf`, and returns the log of the mass that this leaves, at
+/// temperature 1.
+///
+/// # Errors
+/// As [`Normalizer::of`]; [`RowError::EmptySupport`] also if nothing is left.
+pub(crate) fn apply(logits: &mut [f32], allowed: &Bitset) -> Result<f64, RowError> {
+    let (_, max) = normalizer::top(logits)?;
+    let shift = f64::from(max);
+    let [all, left] = simd::run(Mask { logits, allowed, shift });
+    if left > SOUND {
+        return Ok(math::ln(left) - math::ln(all));
+    }
+    // So far below the row's largest that the masses underflow, or nothing at all.
+    Ok(Normalizer::of(logits, 1.0)?.log_z() - (shift + math::ln(all)))
+}
+
+/// A sum above it has lost nothing to underflow.
+const SOUND: f64 = 1e-280;
+
+/// Masks a row; the sums of its masses before and after.
+struct Mask<'a> {
+    logits: &'a mut [f32],
+    allowed: &'a Bitset,
+    shift: f64,
+}
+
+impl Kernel for Mask<'_> {
+    type Output = [f64; 2];
+
+    #[inline(always)]
+    fn run(self) -> [f64; 2] {
+        const WORD: usize = u64::BITS as usize;
+        let mut terms = [0.0; BLOCK];
+        let mut sums = [0.0; 2];
+        let mut words = self.allowed.words().iter().copied().chain(std::iter::repeat(0));
+        for logits in self.logits.chunks_mut(BLOCK) {
+            let terms = &mut terms[..logits.len()];
+            blocks::logit_masses(logits, 1.0, self.shift, terms);
+            sums[0] += blocks::block_sum(Positions::Run(0), terms);
+            let chunks = logits.chunks_mut(WORD).zip(terms.chunks_mut(WORD));
+            for ((logits, terms), word) in chunks.zip(&mut words) {
+                for (i, (l, term)) in logits.iter_mut().zip(terms).enumerate() {
+                    let is_allowed = word >> i & 1 == 1;
+                    *l = if is_allowed { *l } else { f32::NEG_INFINITY };
+                    *term = if is_allowed { *term } else { 0.0 };
+                }
+            }
+            sums[1] += blocks::block_sum(Positions::Run(0), terms);
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{DrawKey, ProblemKey};
+
+    fn logits(len: u32) -> Vec<f32> {
+        let key = DrawKey::new(ProblemKey::new(1, 0), 0, 1, 0);
+        (0..len).map(|i| (3.0 * key.gumbel(i)) as f32).collect()
+    }
+
+    #[test]
+    fn a_masked_row_has_the_log_mass_of_what_is_left() {
+        for (lift, rarely) in [(0.0, 2), (0.0, 70), (900.0, 2), (1e5, 2)] {
+            let mut row = logits(2500);
+            // All of the lifted ids are masked.
+            let allowed = Bitset::from_ids(2500, (0..2500).filter(|id| id % rarely == 1));
+            row[0] += lift;
+            let log_z = |row: &[f32]| Normalizer::of(row, 1.0).unwrap().log_z();
+            let all = log_z(&row);
+            let log_mass = apply(&mut row, &allowed).unwrap();
+            assert!((log_mass - (log_z(&row) - all)).abs() < 1e-10, "{log_mass}");
+            assert!((0..2500).all(|id| allowed.contains(id) == (row[id] > f32::NEG_INFINITY)));
+        }
+        assert_eq!(apply(&mut logits(70), &Bitset::new(70)), Err(RowError::EmptySupport));
+    }
+
+    #[test]
+    fn all_simd_levels_agree_bit_for_bit() {
+        for len in [1, 31, 33, 1000, 1024, 5000] {
+            let allowed = Bitset::from_ids(len as usize, (0..len).filter(|id| id % 3 == 0));
+            let masked = |wide: bool| {
+                let mut row = logits(len);
+                let kernel = Mask { logits: &mut row, allowed: &allowed, shift: 9.0 };
+                let sums = if wide { simd::run(kernel) } else { kernel.run() };
+                (sums.map(f64::to_bits), row)
+            };
+            assert_eq!(masked(true), masked(false));
+        }
+    }
+}
