@@ -102,8 +102,14 @@ struct State {
 }
 
 impl Slot {
-    /// Answers row `index`. With the last row, the parties that wait for it are at work again,
-    /// before the scheduler can look whether anybody is.
+    /// The parties that wait for it are at work again: it is about to be answered. Whoever answers
+    /// several slots says so to all of them first. Otherwise the first to be answered could find
+    /// the others still waiting, and go on without them wherever it meets them next.
+    pub(crate) fn resume(&self) {
+        std::mem::take(&mut self.lock().blocked).resume();
+    }
+
+    /// Answers row `index`.
     pub(crate) fn answer(&self, index: usize, results: Vec<RowResult>) {
         let mut state = self.lock();
         if state.cancelled {

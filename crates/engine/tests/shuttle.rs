@@ -7,11 +7,16 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use lockstep_engine::generation::Constraint;
+use lockstep_engine::party::Parties;
 use lockstep_engine::row::{Reply, RowRequest, Wish};
 use lockstep_engine::testkit::{ForwardLog, ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_engine::{Engine, EngineConfig, RowLimits, RowSpec, RowStream, StragglerWait, TokenId};
+use lockstep_engine::{
+    Engine, EngineConfig, RowLimits, RowSpec, RowStream, Sequence, StragglerWait, TokenId,
+};
 use lockstep_sample::{Bitset, LogitsProcessor, SampleError};
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::sync::{Arc as ShuttleArc, Barrier};
 use shuttle::thread;
 
 const INTERLEAVINGS: usize = 300;
@@ -44,6 +49,17 @@ fn tight() -> EngineConfig {
 fn spec(seed: u64) -> RowSpec {
     let prompt = vec![TokenId(0), TokenId(seed as u32 % 3)];
     RowSpec { seed: Some(seed), max_tokens: 3, ignore_eos: true, ..RowSpec::new(vocab(), prompt) }
+}
+
+/// One token for a party's sequence.
+fn request(seq: &Sequence) -> RowRequest {
+    RowRequest {
+        seq: seq.id(),
+        tokens: vec![TokenId(1)],
+        temperature: 1.0,
+        vocab: vocab(),
+        wishes: vec![Wish::Tokens(vec![TokenId(2)])],
+    }
 }
 
 /// The tokens of a row that is whole; `None` if it was cancelled.
@@ -124,14 +140,8 @@ fn parties_and_rows_meet_in_every_interleaving() {
                         let party = engine.party();
                         let seq = party.open(None);
                         for _ in 0..3 {
-                            let request = RowRequest {
-                                seq: seq.id(),
-                                tokens: vec![TokenId(1)],
-                                temperature: 1.0,
-                                vocab: vocab(),
-                                wishes: vec![Wish::Tokens(vec![TokenId(2)])],
-                            };
-                            let answer = party.submit(vec![request]).unwrap().wait().remove(0).remove(0);
+                            let answer =
+                                party.submit(vec![request(&seq)]).unwrap().wait().remove(0).remove(0);
                             assert!(matches!(answer, Ok(Reply::Tokens(_))));
                         }
                         drop((seq, party, reservation));
@@ -143,6 +153,39 @@ fn parties_and_rows_meet_in_every_interleaving() {
             steppers.into_iter().for_each(|thread| thread.join().unwrap());
             assert_eq!(log.rows().iter().sum::<usize>(), 2 * 3 + 3);
             assert_eq!(engine.reserved_kv_bytes(), 0);
+        },
+        INTERLEAVINGS,
+    );
+}
+
+#[test]
+fn parties_that_are_served_together_are_at_work_again_together() {
+    shuttle::check_random(
+        || {
+            let config = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
+            let (engine, log) = start(config);
+            // Where the two meet next, as a potential whose calls are merged.
+            let (elsewhere, ready) = (ShuttleArc::new(Parties::new(|| {})), Arc::new(Barrier::new(2)));
+            let served = Arc::new(AtomicUsize::new(0));
+            let steppers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (engine, elsewhere) = (engine.clone(), ShuttleArc::clone(&elsewhere));
+                    let (ready, served) = (Arc::clone(&ready), Arc::clone(&served));
+                    thread::spawn(move || {
+                        let (party, other) = (engine.party(), elsewhere.join());
+                        let seq = party.open(None);
+                        ready.wait();
+                        let answers = party.submit(vec![request(&seq)]).unwrap().wait();
+                        assert!(matches!(answers[0][0], Ok(Reply::Tokens(_))));
+                        // Whoever leaves first leaves the other at work.
+                        served.fetch_add(1, Ordering::SeqCst);
+                        elsewhere.leave(other);
+                        assert!(elsewhere.any_expected() || served.load(Ordering::SeqCst) == 2);
+                    })
+                })
+                .collect();
+            steppers.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(log.rows(), [2]);
         },
         INTERLEAVINGS,
     );

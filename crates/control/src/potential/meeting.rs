@@ -196,6 +196,10 @@ impl<P: BatchPotential> Meeting<P> {
         let outcome = self.answers(&asks);
         let cancelled = outcome.as_ref().err().cloned();
         let mut answers = outcome.unwrap_or_default().into_iter();
+        // All are at work again before the first has its answer, so that nobody goes on without the others.
+        for call in batch {
+            std::mem::take(&mut lock(&call.outcome).blocked).resume();
+        }
         for call in batch {
             let results = match &cancelled {
                 None => answers.by_ref().take(call.asks.len()).collect(),

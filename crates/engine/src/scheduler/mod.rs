@@ -152,8 +152,12 @@ impl Scheduler {
     /// Takes commands until a forward should start; false when nobody is left to serve.
     fn gather(&mut self) -> bool {
         loop {
-            while let Ok(command) = self.queue.try_recv() {
+            // Before the queue is emptied: a party submits before it waits, so whoever waits by now
+            // has its rows in there.
+            let parties = self.shared.parties.any_expected();
+            if let Ok(command) = self.queue.try_recv() {
                 self.apply(command);
+                continue;
             }
             self.rows.admit(&mut *self.model);
             if self.ready.is_empty() && !self.rows.any_ready() {
@@ -165,7 +169,6 @@ impl Scheduler {
                 continue;
             }
             let since = *self.ready_since.get_or_insert_with(Instant::now);
-            let parties = self.shared.parties.any_expected();
             if !parties && !self.rows.any_expected() {
                 return true;
             }
@@ -266,6 +269,7 @@ impl Scheduler {
             stats.draw_passes += u64::from(drew);
         });
         let Step { answers, requests, got, .. } = step;
+        requests.iter().for_each(|row| row.slot.resume());
         for (row, answer) in requests.iter().zip(answers) {
             row.slot.answer(row.index, answer.unwrap_or_default());
         }
