@@ -115,7 +115,8 @@ pub enum StoppedBy {
 pub struct Usage {
     /// Tokens before the first draw, those of a continued row included.
     pub prompt_tokens: usize,
-    /// Tokens of them that were not fed, because a stored prompt or a continued row held them.
+    /// Tokens of them that were not fed for it, because a stored prompt, a continued row or another
+    /// row of its group held them.
     pub cached_tokens: usize,
     /// Tokens drawn, the end included.
     pub drawn_tokens: usize,
