@@ -2,7 +2,6 @@
 //!
 //! All rows whose units go on take their next subunit together, until none is left.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
@@ -11,7 +10,7 @@ use lockstep_sample::{DrawKey, TokenId};
 use super::{Boundary, MultiTokenUnitSampler, UnitSoFar};
 use crate::chooser::Chooser;
 use crate::error::ControlError;
-use crate::potential::{Cursor, RowResult, Run, Status, Ticket, Want, panic_in};
+use crate::potential::{Cursor, RowResult, Run, Status, Ticket, Want, guarded, score_after};
 use crate::sampler::{Sampled, SamplerCursor, TokenSampler};
 use crate::units::{Unit, UnitEnds};
 use crate::weights;
@@ -321,16 +320,12 @@ impl UnitCursor {
         let rows: Vec<usize> = steps.iter().map(|step| step.open.row).collect();
         let spans: Vec<&[TokenId]> =
             steps.iter().map(|step| &self.columns[step.open.row].unit.tokens[step.from..]).collect();
-        let statuses = critic.advance(&rows, &spans);
-        let scores = critic.score(&rows);
-        let moved = statuses.into_iter().zip(scores).zip(steps);
-        moved
-            .map(|((status, score), step)| match (status, score?) {
-                (Status::Failed(error), _) => Err(error),
-                (_, f64::NEG_INFINITY) => Ok(f64::NEG_INFINITY),
-                (_, score) => Ok(score - step.open.critic_before),
-            })
-            .collect()
+        let scores = score_after(&mut **critic, &rows, &spans);
+        let change = |(score, step): (RowResult<f64>, &Step)| match score? {
+            f64::NEG_INFINITY => Ok(f64::NEG_INFINITY),
+            score => Ok(score - step.open.critic_before),
+        };
+        scores.into_iter().zip(steps).map(change).collect()
     }
 
     fn is_met(&self, open: &Open, from: usize, critic: f64) -> RowResult<bool> {
@@ -343,8 +338,7 @@ impl UnitCursor {
             critic,
             vocab: &self.vocab,
         };
-        catch_unwind(AssertUnwindSafe(|| self.boundary.is_met(&so_far)))
-            .unwrap_or_else(|panic| Err(panic_in("the boundary", &*panic)))
+        guarded("the boundary", || self.boundary.is_met(&so_far))
     }
 }
 

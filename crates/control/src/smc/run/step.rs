@@ -9,7 +9,7 @@ use lockstep_sample::{DrawKey, POPULATION, TokenId};
 
 use super::{Cursors, SmcRun, Step, cancelled};
 use crate::error::ControlError;
-use crate::potential::{Cursor, RowResult, Status, Ticket, Want};
+use crate::potential::{RowResult, Status, Ticket, Want, score_after};
 use crate::record::escape;
 use crate::sampler::Sampled;
 use crate::smc::conditional::Path;
@@ -216,17 +216,6 @@ impl SmcRun {
         self.n_resamples += 1;
         ancestors
     }
-}
-
-/// The cursor's scores after each row took its span.
-fn score_after(cursor: &mut dyn Cursor, rows: &[usize], spans: &[&[TokenId]]) -> Vec<RowResult<f64>> {
-    let statuses = cursor.advance(rows, spans);
-    let scores = cursor.score(rows);
-    statuses
-        .into_iter()
-        .zip(scores)
-        .map(|(status, score)| if let Status::Failed(error) = status { Err(error) } else { score })
-        .collect()
 }
 
 /// Whoever listens at the lowest level sees every particle.
