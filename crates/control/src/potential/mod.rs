@@ -24,7 +24,6 @@ mod entrywise;
 mod ext;
 mod harmony;
 mod llm;
-mod llm_cursor;
 mod mapped;
 mod meeting;
 mod normalized;
