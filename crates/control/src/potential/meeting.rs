@@ -4,7 +4,6 @@
 //! after the straggler wait. The last to arrive makes it, on its own thread, for everybody.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use lockstep_engine::party::{Blocked, Parties, PartyId};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{Claims, RowResult, panic_error};
+use super::{Claims, RowResult, guarded};
 use crate::error::{ControlError, ErrorKind};
 
 /// A potential whose calls are dear and batch well: a remote scorer, a network of one's own.
@@ -273,8 +272,7 @@ fn in_one_call(contexts: &[&[TokenId]], call: impl Fn(&[&[TokenId]]) -> Batch) -
 
 /// A call of user code: its panics are errors, and so is another number of results.
 fn checked(contexts: &[&[TokenId]], call: impl Fn(&[&[TokenId]]) -> Batch) -> Batch {
-    let results = catch_unwind(AssertUnwindSafe(|| call(contexts)))
-        .unwrap_or_else(|panic| Err(panic_error(&*panic)))?;
+    let results = guarded("the potential", || call(contexts))?;
     if results.len() != contexts.len() {
         return Err(ControlError::new(
             ErrorKind::Contract,
