@@ -130,16 +130,17 @@ impl<P: BatchPotential> Meeting<P> {
     /// Waits for the answers to `call`, making the batch that has them if it falls to this caller.
     pub(super) fn wait(&self, party: PartyId, call: &Arc<Call>) -> Vec<RowResult<f64>> {
         self.parties.touch(party);
-        if let Some(answers) = lock(&call.outcome).answers.take() {
+        let mut outcome = lock(&call.outcome);
+        if let Some(answers) = outcome.answers.take() {
             return answers;
         }
-        lock(&call.outcome).blocked = Blocked::here();
+        // Under the lock, so that whoever answers knows whom to call back to work.
+        outcome.blocked = Blocked::here();
+        drop(outcome);
         let mut state = lock(&self.shared.state);
         loop {
             let mut outcome = lock(&call.outcome);
             if let Some(answers) = outcome.answers.take() {
-                // Empty unless the answers came before this thread was known to wait.
-                std::mem::take(&mut outcome.blocked).resume();
                 return answers;
             }
             if state.cancelled.contains(&party) {
