@@ -39,7 +39,7 @@ mod recorder;
 mod run;
 
 use conditional::Path;
-pub use options::{SmcOptions, TerminateWhen};
+pub use options::{SmcOptions, TerminateWhen, draw_method, set_draw_method};
 pub use run::{SmcRun, Step};
 
 use std::sync::Arc;

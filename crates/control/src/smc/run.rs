@@ -10,7 +10,7 @@ use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
 
 use super::conditional::Path;
-use super::options::{SmcOptions, TerminateWhen};
+use super::options::{SmcOptions, TerminateWhen, is_ended};
 use super::population::Population;
 use super::recorder::Recorder;
 use crate::canceller::Canceller;
@@ -263,7 +263,7 @@ impl SmcRun {
                 }
                 if let Some(token) = token
                     && !token.is_eos()
-                    && self.terminate_when.as_ref().is_some_and(|ends| ends(&self.population.contexts[i]))
+                    && is_ended(self.terminate_when.as_ref(), &self.population.contexts[i])?
                 {
                     self.population.contexts[i].push(TokenId::EOS);
                 }
