@@ -82,7 +82,7 @@ impl Smc {
     ///
     /// # Errors
     /// Naming the option that is out of range; if memory for the run can never be had; if the
-    /// start weight is `-inf`.
+    /// start weight is `-inf`; if the run was cancelled while it waited for memory.
     pub fn start(&self, options: &SmcOptions) -> Result<SmcRun, ControlError> {
         self.start_with(options, Box::new(Keyed { method: options.draw_method }))
     }

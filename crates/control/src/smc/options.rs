@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lockstep_sample::{DrawMethod, TokenId, UnknownDrawMethod};
 
+use crate::canceller::Canceller;
 use crate::error::ControlError;
 use crate::potential::panic_in;
 use crate::resampling::Resampling;
@@ -60,6 +61,11 @@ pub struct SmcOptions {
     pub draw_method: DrawMethod,
     /// Ends a sequence once this holds of it, after each token or unit. It is part of the target.
     pub terminate_when: Option<TerminateWhen>,
+    /// What ends the run from another thread, also while it waits for memory to start: then
+    /// [`start`](crate::Smc::start) is an error of kind [`Cancelled`](crate::ErrorKind::Cancelled).
+    /// Runs of one canceller end together. `None` gives the run
+    /// [one of its own](crate::SmcRun::canceller).
+    pub canceller: Option<Canceller>,
 }
 
 impl Default for SmcOptions {
@@ -73,6 +79,7 @@ impl Default for SmcOptions {
             problem: 0,
             draw_method: draw_method(),
             terminate_when: None,
+            canceller: None,
         }
     }
 }

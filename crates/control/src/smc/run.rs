@@ -15,7 +15,7 @@ use super::population::Population;
 use super::recorder::Recorder;
 use crate::canceller::Canceller;
 use crate::chooser::Chooser;
-use crate::error::{ControlError, ErrorKind};
+use crate::error::{ControlError, ErrorKind, cancelled};
 use crate::potential::{Cursor, Demands, Potential, RowResult, Run, Status, Ticket, Want};
 use crate::record::{Record, escape};
 use crate::resampling::Resampling;
@@ -97,7 +97,7 @@ impl SmcRun {
         if let Some(critic) = critic {
             critic.demand(n, options.max_tokens.saturating_mul(sampler.max_unit_tokens()), &mut demands)?;
         }
-        let run = Run::reserve(demands)?;
+        let run = Run::reserve_with(demands, options.canceller.clone().unwrap_or_default())?;
         let mut cursor = sampler.open(n, &run)?;
         let critic = match critic {
             Some(critic) => Some(Critic {
@@ -106,7 +106,11 @@ impl SmcRun {
             }),
             None => None,
         };
-        let start_weight = weights::add(0.0, cursor.start_weight()?)?;
+        let start_weight = cursor.start_weight();
+        if run.canceller().is_cancelled() {
+            return Err(cancelled());
+        }
+        let start_weight = weights::add(0.0, start_weight?)?;
         if start_weight == f64::NEG_INFINITY {
             return Err(ControlError::new(ErrorKind::Contract, "start weight is -inf"));
         }
@@ -152,7 +156,8 @@ impl SmcRun {
     }
 
     /// What ends the run from another thread: its rows leave the engines at the next tick, and the
-    /// run ends with an error of kind [`Cancelled`](ErrorKind::Cancelled).
+    /// run ends with an error of kind [`Cancelled`](ErrorKind::Cancelled). It is that of the
+    /// [options](SmcOptions::canceller) if they have one.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
@@ -423,10 +428,6 @@ fn log_particles(contexts: &[Vec<TokenId>], log_weights: &[f64], vocab: &Vocabul
             tracing::trace!(slot, log_weight, context = escape(context, vocab), "a particle");
         }
     }
-}
-
-fn cancelled() -> ControlError {
-    ControlError::new(ErrorKind::Cancelled, "the run was cancelled")
 }
 
 /// A recoverable error costs its particle and is counted; any other ends the run.
