@@ -1,14 +1,13 @@
 //! Options of a run.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockstep_sample::{DrawMethod, TokenId, UnknownDrawMethod};
 
 use crate::canceller::Canceller;
 use crate::error::ControlError;
-use crate::potential::panic_in;
+use crate::potential::guarded;
 use crate::resampling::Resampling;
 
 /// A condition on a context that ends it there.

@@ -156,7 +156,8 @@ fn a_group_reads_its_prompt_once_and_its_rows_draw_as_if_alone() {
     );
     assert_eq!(log.tokens()[0], [9]);
     assert_eq!(steps(&next.wait())[0], 7);
-    assert_eq!(engine.stats().prompt_tokens, 9 + 3);
+    let stats = engine.stats();
+    assert_eq!((stats.prompt_tokens, stats.cached_tokens), (9 + 3, 3 * 9));
     assert_eq!((engine.reserved_kv_bytes(), log.held()), (0, 0));
 }
 
@@ -182,6 +183,8 @@ fn a_group_goes_on_when_the_row_that_reads_its_prompt_is_cancelled() {
     assert_eq!((engine.reserved_kv_bytes(), log.held()), (0, 0));
     let read: usize = log.tokens().iter().flatten().sum();
     assert!(read < 2 * 2000 + 4100, "the prompt was read once: {read}");
+    // Also what the cancelled row read.
+    assert_eq!(engine.stats().prompt_tokens, 1 + 2000 + 1);
 }
 
 #[test]

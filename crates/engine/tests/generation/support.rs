@@ -5,7 +5,6 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 
 use lockstep_engine::generation::{Constraint, Generated, RowSpec};
-use lockstep_engine::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId};
 use lockstep_engine::testkit::{ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_engine::{Engine, EngineConfig, FinishReason, RowLimits, TokenId};
@@ -173,48 +172,5 @@ pub(crate) fn error_text(generated: &Generated) -> String {
     match &generated.finished.reason {
         FinishReason::Error(error) => error.to_string(),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Fails in some forwards.
-pub(crate) struct FailsAt {
-    inner: ScriptedModel,
-    forwards: u32,
-    at: Vec<u32>,
-    kind: ModelErrorKind,
-}
-
-impl FailsAt {
-    /// Fails in the forwards of these numbers, from 1.
-    pub(crate) fn new(inner: ScriptedModel, at: impl IntoIterator<Item = u32>, kind: ModelErrorKind) -> Self {
-        Self { inner, forwards: 0, at: at.into_iter().collect(), kind }
-    }
-}
-
-impl Model for FailsAt {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-    fn open(&mut self, seq: SeqId, adapter: Option<&str>) -> Result<(), ModelError> {
-        self.inner.open(seq, adapter)
-    }
-    fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<(), ModelError> {
-        self.inner.fork(parent, child)
-    }
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
-        self.inner.truncate(seq, len)
-    }
-    fn free(&mut self, seq: SeqId) {
-        self.inner.free(seq);
-    }
-    fn len(&self, seq: SeqId) -> Option<usize> {
-        self.inner.len(seq)
-    }
-    fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
-        self.forwards += 1;
-        if self.at.contains(&self.forwards) {
-            return Err(ModelError::new(self.kind, "no room"));
-        }
-        self.inner.forward(batch, sink)
     }
 }

@@ -10,7 +10,7 @@ use super::plan::{Outcome, PLANS, Plan, Score, Target, Truth, distance, distribu
 use crate::error::CliError;
 
 /// Numbers of particles.
-pub(super) const PARTICLES: [usize; 3] = [4, 8, 16];
+pub(super) const PARTICLES: [usize; 3] = [4, 8, 32];
 
 /// Particles and number of the runs that the truth is taken from.
 const REFERENCE: (usize, u64) = (128, 8);
