@@ -16,7 +16,7 @@ pub type TerminateWhen = Arc<dyn Fn(&[TokenId]) -> bool + Send + Sync>;
 /// Whether `condition`, if there is one, ends `context`.
 pub(super) fn is_ended(condition: Option<&TerminateWhen>, context: &[TokenId]) -> Result<bool, ControlError> {
     let Some(condition) = condition else { return Ok(false) };
-    catch_unwind(AssertUnwindSafe(|| condition(context))).map_err(|panic| panic_in("terminate_when", &*panic))
+    guarded("terminate_when", || Ok(condition(context)))
 }
 
 /// The draw method of options that name none, if it was set.
