@@ -171,6 +171,23 @@ fn a_condition_that_lies_about_being_boolean_is_an_error_of_the_row() {
     );
 }
 
+/// What is fetched ahead is bounded by what the walk may still want.
+#[test]
+fn after_an_acceptance_no_more_is_probed_than_the_weight_takes() {
+    let vocab = numbered(9);
+    let potential = Table::new(&vocab, &[-2.0; 10]).potential();
+    let all: Vec<usize> = (0..10).collect();
+    for max_accepts in 2..=5 {
+        let condition = Table::accepting(&vocab, &all);
+        let asked = Arc::clone(&condition.asked);
+        let options = AwrsOptions { max_accepts, ..AwrsOptions::default() };
+        let sampler = Awrs::new(Arc::clone(&potential), condition.potential(), options).unwrap();
+        sample_start(&sampler, &keys(14, 20));
+        // The first, and K = max_accepts − 1 further ones.
+        assert_eq!(asked.lock().unwrap().len(), 20 * max_accepts as usize);
+    }
+}
+
 /// Rejects token 0, accepts token 1, and raises (or lies) about all others.
 struct Choosy {
     vocab: Arc<Vocabulary>,

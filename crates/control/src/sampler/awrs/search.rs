@@ -101,7 +101,6 @@ impl<'a> Search<'a> {
     /// # Errors
     /// That of an answer that the walk needs.
     pub(super) fn advance(&mut self, ahead: usize) -> RowResult<Vec<usize>> {
-        let ahead = if self.singly { 1 } else { ahead };
         loop {
             if self.progress == Progress::Done {
                 return Ok(Vec::new());
@@ -124,6 +123,7 @@ impl<'a> Search<'a> {
                 Walk::Improper(walk) => walk.offer(index, accepted),
             };
         }
+        let ahead = if self.singly { 1 } else { ahead.min(self.most_wanted()) };
         let mut unknown: Vec<usize> =
             self.queue.iter().copied().filter(|index| self.answer(*index).is_none()).take(ahead).collect();
         while unknown.len() < ahead {
@@ -134,6 +134,14 @@ impl<'a> Search<'a> {
             }
         }
         Ok(unknown)
+    }
+
+    /// The most candidates that the walk may still want.
+    fn most_wanted(&self) -> usize {
+        match &self.walk {
+            Walk::Recursive(walk) => walk.candidates_left().unwrap_or(usize::MAX),
+            Walk::Geometric(_) | Walk::Improper(_) => usize::MAX,
+        }
     }
 
     /// Notes the condition's log-weights of candidates, or why there are none.
