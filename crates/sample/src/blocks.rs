@@ -51,6 +51,12 @@ pub(crate) trait Source {
     /// The block at `cursor`, which then moves on; 0 is the start. Blocks come in order and blocks
     /// without entries may be left out. `scratch` is for rows that are computed on the way.
     fn next<'s>(&'s self, cursor: &mut usize, scratch: &'s mut Scratch<f64>) -> Option<Block<'s>>;
+
+    /// The peak; `None` if nothing is live. For rows that know it without computing their weights.
+    #[inline(always)]
+    fn peak(&self) -> Option<Peak> {
+        peak(self)
+    }
 }
 
 impl Source for Weights<'_> {
@@ -77,14 +83,14 @@ impl Source for Weights<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Peak {
     pub(crate) log_weight: f64,
-    /// Where it first occurs, as index and as position.
+    /// Where it occurs, as index and as position.
     pub(crate) index: usize,
     pub(crate) position: u32,
 }
 
-/// The peak of a row; `None` if nothing in it is live.
+/// The peak of a row by its weights; `None` if nothing in it is live.
 #[inline(always)]
-pub(crate) fn peak(source: &impl Source) -> Option<Peak> {
+pub(crate) fn peak(source: &(impl Source + ?Sized)) -> Option<Peak> {
     let mut scratch = [0.0; BLOCK];
     let mut cursor = 0;
     let mut peak: Option<Peak> = None;
@@ -196,7 +202,7 @@ impl<S: Source> Kernel for LogTotal<'_, S> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let Some(peak) = peak(self.0) else { return f64::NEG_INFINITY };
+        let Some(peak) = self.0.peak() else { return f64::NEG_INFINITY };
         log_of(peak.log_weight, mass_sum(self.0, peak.log_weight))
     }
 }

@@ -19,10 +19,8 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use rayon::prelude::*;
-
 use crate::bitset::Bitset;
-use crate::draw::{PARALLEL_FROM, RowDraw, Weights, draw, draw_row};
+use crate::draw::{RowDraw, Weights, draw, draw_row};
 use crate::eos::EosSet;
 use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
@@ -32,6 +30,7 @@ use crate::normalizer::{self, RowError};
 use crate::params::SamplingParams;
 use crate::penalties;
 use crate::rng::DrawKey;
+use crate::share;
 use crate::token::TokenId;
 use crate::visits;
 
@@ -39,6 +38,8 @@ use crate::visits;
 pub(crate) const TOKEN_ORDINAL: u32 = 0;
 /// Survivors that are at least one id in this many are drawn from as a thinned row.
 const THINNED_FROM: usize = 4;
+/// A greedy row costs about one part in so many of a drawn one.
+const GREEDY: usize = 10;
 /// The ordinal of the XTC gate.
 const GATE_ORDINAL: u32 = 1;
 
@@ -85,6 +86,11 @@ impl<'a> ChainRow<'a> {
         &self.logits[..self.vocab_size]
     }
 
+    /// What the row costs, as ids of a draw.
+    fn cost(&self) -> usize {
+        if self.params.is_greedy() { self.vocab_size / GREEDY } else { self.vocab_size }
+    }
+
     fn is_masked(&self) -> bool {
         self.mask.is_some() || !self.banned.is_empty()
     }
@@ -111,10 +117,7 @@ impl<'a> ChainRow<'a> {
 /// If a row's `vocab_size` exceeds its logits.
 #[must_use]
 pub fn sample_rows(rows: &[ChainRow<'_>]) -> Vec<Result<Sampled, RowError>> {
-    if rows.len() == 1 || rows.iter().map(|row| row.vocab_size).sum::<usize>() < PARALLEL_FROM {
-        return rows.iter().map(sample_row).collect();
-    }
-    rows.par_iter().with_max_len(1).map(sample_row).collect()
+    share::map(rows, ChainRow::cost, sample_row)
 }
 
 /// Samples one row; see [`sample_rows`].

@@ -33,6 +33,7 @@ mod race;
 mod rng;
 mod sampler;
 mod settings;
+mod share;
 mod simd;
 mod token;
 mod visits;

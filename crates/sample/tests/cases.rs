@@ -273,8 +273,13 @@ fn rows_agree_with_their_written_out_form_with_any_mask_and_end_set() {
     let few = Bitset::from_ids(4100, [5, 1030, 1031, 4099]);
     let most = Bitset::from_ids(4100, (0..4100).filter(|i| i % 3 != 2));
     let one = Bitset::from_ids(4100, [4099]);
+    // Words and blocks that allow nothing, or an end alone, beside others that allow much.
+    let late = Bitset::from_ids(4100, (2048..4100).chain([0, 5]));
+    let runs = Bitset::from_ids(5000, (0..5000).filter(|i| i / 100 % 3 != 1));
+    let short = Bitset::from_ids(2000, (0..2000).filter(|i| i / 64 % 2 == 0 || i % 5 == 0));
+    let masks = [&full, &few, &most, &one, &late, &runs, &short];
     for (i, eos) in ends.iter().enumerate() {
-        for mask in [None, Some(&full), Some(&few), Some(&most), Some(&one)] {
+        for mask in [None].into_iter().chain(masks.map(Some)) {
             for method in METHODS {
                 for (step, temperature) in [(1, 0.1), (2, 0.7), (3, 1.0), (4, 25.0)] {
                     let row = RowDraw {

@@ -12,6 +12,7 @@
 
 mod cumulative;
 mod gumbel;
+mod masked;
 mod row;
 mod whole;
 
@@ -23,9 +24,6 @@ use crate::rng::DrawKey;
 use crate::simd;
 
 pub use row::{Drawn, RowDraw, draw_row, draw_rows};
-
-/// Logits of all rows of a pass together from which waking other threads pays.
-pub(crate) const PARALLEL_FROM: usize = 8192;
 
 /// How a draw turns uniform numbers into a choice. All methods follow one law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,16 +6,14 @@
 //! whole row out and calling [`draw`](fn@crate::draw) on it, where a row without a mask has a
 //! log-total of exactly 0.
 
-use rayon::prelude::*;
-
-use super::{DrawMethod, PARALLEL_FROM, Weights, draw_source, whole};
+use super::masked::{self, Row};
+use super::{DrawMethod, Weights, draw_source, whole};
 use crate::bitset::Bitset;
-use crate::blocks::{BLOCK, Block, Positions, Scratch, Source};
 use crate::eos::EosSet;
 use crate::normalizer::{Normalizer, RowError};
 use crate::rng::DrawKey;
+use crate::share;
 use crate::token::TokenId;
-use crate::visits;
 
 /// A mask with fewer live ids than one in this many is drawn from as a list.
 const LIST_BELOW: usize = 4;
@@ -75,7 +73,10 @@ fn draw_masked(row: &RowDraw<'_>, mask: &Bitset) -> Result<Drawn, RowError> {
         (pick, pick.map(|pick| positions[pick.index]))
     } else {
         let source = Row { normalizer, fold, logits: row.logits, eos: row.eos, mask: Some(mask) };
-        let pick = draw_source(&source, row.method, &row.key);
+        let pick = match row.method {
+            DrawMethod::GumbelMax => masked::race(&source, &row.key),
+            method => draw_source(&source, method, &row.key),
+        };
         (pick, pick.map(|pick| pick.index as u32))
     };
     let (Some(pick), Some(position)) = (pick, position) else { return Err(RowError::EmptySupport) };
@@ -94,18 +95,15 @@ pub(super) fn draw_written(row: &RowDraw<'_>) -> Result<Drawn, RowError> {
 /// Draws many rows, in parallel, each as [`draw_row`] would, bit for bit.
 #[must_use]
 pub fn draw_rows(rows: &[RowDraw<'_>]) -> Vec<Result<Drawn, RowError>> {
-    if rows.len() == 1 || rows.iter().map(|row| row.logits.len()).sum::<usize>() < PARALLEL_FROM {
-        return rows.iter().map(draw_row).collect();
-    }
-    rows.par_iter().map(draw_row).collect()
+    share::map(rows, |row| row.logits.len(), draw_row)
 }
 
 /// The end-of-sequence set as one entry.
 #[derive(Clone, Copy)]
 pub(super) struct Fold {
     /// The lowest id; `None` if the set is empty.
-    position: Option<u32>,
-    log_weight: f64,
+    pub(super) position: Option<u32>,
+    pub(super) log_weight: f64,
 }
 
 impl Fold {
@@ -141,49 +139,4 @@ fn allowed(normalizer: &Normalizer, fold: &Fold, row: &RowDraw<'_>, mask: &Bitse
     let positions: Vec<u32> = mask.iter().take_while(|&i| i < row.logits.len()).map(|i| i as u32).collect();
     let log_weights = positions.iter().map(|&id| fold.weight(normalizer, row, id)).collect();
     (positions, log_weights)
-}
-
-/// A row whose weights are computed as they are read.
-struct Row<'a> {
-    normalizer: Normalizer,
-    fold: Fold,
-    logits: &'a [f32],
-    eos: &'a EosSet,
-    mask: Option<&'a Bitset>,
-}
-
-impl Source for Row<'_> {
-    #[inline(always)]
-    fn next<'s>(&'s self, cursor: &mut usize, scratch: &'s mut Scratch<f64>) -> Option<Block<'s>> {
-        let first = *cursor;
-        let logits = self.logits.get(first..).filter(|rest| !rest.is_empty())?;
-        let logits = &logits[..logits.len().min(BLOCK)];
-        *cursor = first + logits.len();
-        visits::looks(logits.len());
-        let out = &mut scratch[..logits.len()];
-        for (out, &l) in out.iter_mut().zip(logits) {
-            *out = self.normalizer.logw(l);
-        }
-        for &id in self.eos.ids() {
-            if let Some(out) = (id as usize).checked_sub(first).and_then(|i| out.get_mut(i)) {
-                *out = self.fold.logw(id);
-            }
-        }
-        if let Some(mask) = self.mask {
-            apply_mask(mask, first, out);
-        }
-        Some(Block { positions: Positions::Run(first as u32), log_weights: out, first })
-    }
-}
-
-/// Puts what `mask` forbids at `-inf`; `out` starts at bit `first`, a multiple of 64.
-#[inline(always)]
-fn apply_mask(mask: &Bitset, first: usize, out: &mut [f64]) {
-    let words = mask.words().get(first / 64..).unwrap_or(&[]);
-    for (w, chunk) in out.chunks_mut(64).enumerate() {
-        let word = words.get(w).copied().unwrap_or(0);
-        for (bit, out) in chunk.iter_mut().enumerate() {
-            *out = if word & (1 << bit) == 0 { f64::NEG_INFINITY } else { *out };
-        }
-    }
 }

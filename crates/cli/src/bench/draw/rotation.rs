@@ -35,8 +35,10 @@ impl<'a> Contender<'a> {
         (self.work)(step)
     }
 
-    /// Seconds that `repeats` steps took, each.
+    /// Seconds that `repeats` steps took, each. One more goes before them: what the caches hold when
+    /// the clock starts is this contender's own.
     fn time(&self, first: u32, repeats: u32) -> Result<f64, CliError> {
+        std::hint::black_box((self.work)(first)?);
         let start = Instant::now();
         for step in first..first + repeats {
             std::hint::black_box((self.work)(step)?);
@@ -45,8 +47,8 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Times every contender once a round, each round beginning with the next one, and hands each
-/// round's seconds to `report`, in the order of the contenders.
+/// Times every contender once a round, in the order of [`place`], and hands each round's seconds to
+/// `report`, in the order of the contenders.
 pub(super) fn rotate(
     contenders: &[Contender<'_>],
     rounds: usize,
@@ -60,12 +62,25 @@ pub(super) fn rotate(
     let mut seconds = vec![0.0; contenders.len()];
     for round in 0..rounds {
         for turn in 0..contenders.len() {
-            let at = (round + turn) % contenders.len();
+            let at = place(contenders.len(), round, turn);
             seconds[at] = contenders[at].time(round as u32 * 10_000 + 1, repeats[at])?;
         }
         report(&seconds);
     }
     Ok(())
+}
+
+/// Which of `n` contenders has a turn of a round: a Williams square, and its mirror for odd `n`.
+///
+/// In `n` rounds every contender has every turn once and follows every other one equally often: once
+/// for even `n`, twice in `2n` rounds for odd `n`. A mere rotation would have each follow the same one
+/// always, and with it whatever that one leaves behind.
+fn place(n: usize, round: usize, turn: usize) -> usize {
+    let is_mirror = n % 2 == 1 && round / n % 2 == 1;
+    let turn = if is_mirror { n - 1 - turn } else { turn };
+    // 0, 1, n - 1, 2, n - 2, …: no two steps of it are congruent modulo an even `n`.
+    let zigzag = if turn % 2 == 1 { turn.div_ceil(2) } else { n - turn / 2 };
+    (zigzag + round) % n
 }
 
 #[cfg(test)]
@@ -75,13 +90,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_begins_with_the_next_contender_and_times_all() {
-        let order = RefCell::new(Vec::new());
+    fn everyone_has_every_turn_and_follows_everyone_equally_often() {
+        for n in 1..=14 {
+            let cycle = if n % 2 == 0 { n } else { 2 * n };
+            let mut turns = vec![vec![0; n]; n];
+            let mut follows = vec![vec![0; n]; n];
+            for round in 0..cycle {
+                let order: Vec<usize> = (0..n).map(|turn| place(n, round, turn)).collect();
+                for (turn, &at) in order.iter().enumerate() {
+                    turns[at][turn] += 1;
+                }
+                for pair in order.windows(2) {
+                    follows[pair[1]][pair[0]] += 1;
+                }
+            }
+            let each = cycle / n;
+            assert_eq!(turns, vec![vec![each; n]; n]);
+            for (at, row) in follows.iter().enumerate() {
+                assert!(
+                    row.iter().enumerate().all(|(other, &times)| times == if other == at { 0 } else { each })
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_round_times_all_each_after_a_step_of_its_own() {
+        let calls = RefCell::new(Vec::new());
         let contender = |name: &'static str| {
-            let order = &order;
+            let calls = &calls;
             Contender::new(name, move |step| {
                 if step > 0 && step % 10_000 == 1 {
-                    order.borrow_mut().push(name);
+                    calls.borrow_mut().push(name);
                 }
                 Ok(Vec::new())
             })
@@ -94,6 +134,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!(rounds, 2);
-        assert_eq!(*order.borrow(), ["a", "b", "c", "b", "c", "a"]);
+        assert_eq!(*calls.borrow(), ["a", "a", "b", "b", "c", "c", "b", "b", "c", "c", "a", "a"]);
     }
 }
