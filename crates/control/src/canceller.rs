@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ends a run, from any thread and more than once. Clones end the same run.
 ///
-/// Whatever the run waits for in an engine or in a merged call ends at once; user code that it is in
+/// Whatever the run waits for in an engine, memory included, or in a merged call ends at once; user code that it is in
 /// is not interrupted, but can look at [`is_cancelled`](Self::is_cancelled). The run then ends with
 /// an error of kind [`Cancelled`](crate::ErrorKind::Cancelled) and gives everything back.
 #[derive(Clone, Default)]

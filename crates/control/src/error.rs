@@ -61,6 +61,11 @@ impl ControlError {
     }
 }
 
+/// What a run that was cancelled ends with.
+pub(crate) fn cancelled() -> ControlError {
+    ControlError::new(ErrorKind::Cancelled, "the run was cancelled")
+}
+
 impl From<EngineError> for ControlError {
     fn from(error: EngineError) -> Self {
         let kind = match error {

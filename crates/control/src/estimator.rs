@@ -37,8 +37,8 @@ pub enum Progress {
 /// What a walk found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// The first accepted candidate, else the last one tried, which was rejected; `None` if none
-    /// was offered.
+    /// The first accepted candidate, else a rejected one: the last, under [`GeometricWalk`] the first.
+    /// `None` if none was offered.
     pub index: Option<usize>,
     /// `ln s` in nats: the log-weight relative to the row's mass. `-inf` iff `index` is not an
     /// accepted candidate.

@@ -30,11 +30,11 @@ pub use potential::{Ensemble, EnsembleOp, Normalized, PotentialExt, Tempered};
 pub use record::{JsonLinesRecord, JsonRecord, MemoryRecord, Record, Recording};
 pub use resampling::{RESAMPLING_METHODS, Resampling};
 pub use retained::Retained;
-pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler};
+pub use sampler::{Awrs, AwrsOptions, Direct, ESTIMATORS, Estimator, TokenSampler, draw_from};
 pub use sampler::{Boundary, MultiTokenUnitSampler};
 pub use sampler::{EagerSetSampler, SetSampler, SetTokenSampler, TopKSetSampler};
 pub use sequences::{Sequences, SequencesError};
-pub use smc::{Smc, SmcOptions, SmcRun, Step};
+pub use smc::{Smc, SmcOptions, SmcRun, Step, draw_method, set_draw_method};
 pub use units::{Nested, Unit, UnitEnds, flatten_units};
 
 /// The page on samplers, whose example is compiled and run with the other ones.

@@ -8,7 +8,9 @@ use std::thread;
 use lockstep_control::potential::{
     Autobatched, BatchPotential, Claims, Demands, FromSequences, Potential, RowResult, Run, SequencePotential,
 };
-use lockstep_control::{ControlError, Direct, ErrorKind, Product, PromptedLlm, Sequences, Smc, SmcOptions};
+use lockstep_control::{
+    Canceller, ControlError, Direct, ErrorKind, Product, PromptedLlm, Sequences, Smc, SmcOptions,
+};
 use lockstep_engine::testkit::{ForwardLog, ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_engine::{Engine, EngineConfig, StragglerWait, TokenId};
@@ -183,6 +185,69 @@ fn smc_21_cancelled_at_any_moment() {
         });
         assert_eq!(engine.reserved_kv_bytes(), 0);
     }
+}
+
+/// Memory for one run of five particles with nine tokens each, and three tokens more.
+fn tight() -> Engine {
+    let model = ScriptedModel::new(4, |_: &[TokenId]| vec![0.0; 4]);
+    Engine::start(model, EngineConfig { kv_bytes: Some(1 + 5 * 9 + 3), ..EngineConfig::default() })
+}
+
+#[test]
+fn smc_21_a_run_that_waits_for_memory_is_cancelled_and_lets_those_behind_move_up() {
+    let engine = tight();
+    let smc = |n, canceller: Option<Canceller>| {
+        let options = SmcOptions { canceller, ..options(n, 1) };
+        smc(llm(&engine, 0), None).start(&options)
+    };
+    let canceller = Canceller::default();
+    let holder = smc(5, None).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| smc(4, Some(canceller.clone())).unwrap_err());
+        while !engine.line_up(0).unwrap().is_waiting() {
+            thread::yield_now();
+        }
+        // Memory for two tokens is there, but the run comes first.
+        let behind = engine.line_up(2).unwrap();
+        assert!(behind.is_waiting());
+        let behind = scope.spawn(|| behind.wait().unwrap());
+        canceller.cancel();
+        assert!(is_cancelled(&waiting.join().unwrap()));
+        assert_eq!(behind.join().unwrap().bytes(), 2);
+        assert_eq!(engine.reserved_kv_bytes(), 1 + 5 * 9);
+        // Who is cancelled already does not begin.
+        assert!(is_cancelled(&smc(4, Some(canceller.clone())).unwrap_err()));
+    });
+    drop(holder);
+    assert_eq!(engine.reserved_kv_bytes(), 0);
+    // Its own canceller is the one of the options.
+    let mut run = smc(4, Some(Canceller::default())).unwrap();
+    let own = run.canceller();
+    own.cancel();
+    assert!(is_cancelled(&run.next().unwrap().unwrap_err()));
+}
+
+#[test]
+fn smc_21_a_run_that_waits_for_its_second_engine_gives_back_the_first() {
+    let (first, second) = (tight(), tight());
+    let both = |canceller: &Canceller| {
+        let mut demands = Demands::default();
+        [&first, &second].into_iter().for_each(|engine| demands.add(engine, 40));
+        Run::reserve_with(demands, canceller.clone())
+    };
+    // Whichever of them comes last in the order of engines is full.
+    for full in [&first, &second] {
+        let canceller = Canceller::default();
+        let taken = full.reserve(20).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| both(&canceller).map(drop).unwrap_err());
+            canceller.cancel();
+            assert!(is_cancelled(&waiting.join().unwrap()));
+        });
+        drop(taken);
+        assert_eq!((first.reserved_kv_bytes(), second.reserved_kv_bytes()), (0, 0));
+    }
+    assert!(both(&Canceller::default()).is_ok());
 }
 
 #[test]

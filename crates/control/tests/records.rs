@@ -160,6 +160,26 @@ fn all_writers_record_the_same_steps_and_change_nothing() {
     assert_eq!(Recording::read(&lines).unwrap(), recording);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_gets_the_list_too() {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+
+    let memory = MemoryRecord::default();
+    let expected = finish(smc(uneven).start(&options(5)).unwrap().with_record(memory.clone()));
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let record = JsonRecord::create(format!("/proc/self/fd/{}", writer.as_raw_fd())).unwrap();
+    drop(writer);
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    assert_eq!(finish(smc(uneven).start(&options(5)).unwrap().with_record(record)), expected);
+    let text = reading.join().unwrap().unwrap();
+    assert_eq!(Recording::parse(&text).unwrap(), Recording::new(memory.steps()).unwrap());
+}
+
 #[test]
 fn a_record_that_begins_late_begins_with_the_whole_state() {
     let memory = MemoryRecord::default();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use lockstep_control::potential::{FromSequences, Potential, SequencePotential};
 use lockstep_control::smc::TerminateWhen;
 use lockstep_control::testkit::WeightedSet;
-use lockstep_control::{ControlError, Direct, ErrorKind, Smc, SmcOptions};
+use lockstep_control::{ControlError, Direct, ErrorKind, Retained, Smc, SmcOptions};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
 use tracing::Level;
@@ -107,6 +107,23 @@ fn smc_02_a_sequence_that_a_condition_ends_is_settled_as_complete() {
     assert!(asked.iter().all(|(length, complete)| *complete || *length == 0), "{asked:?}");
     assert!(sequences.contexts().iter().any(|context| context.len() == 2));
     assert!(sequences.log_weights().iter().all(|weight| (weight - (3_f64.ln() - 1.0)).abs() < 1e-12));
+}
+
+#[test]
+fn a_condition_that_panics_ends_its_run_with_an_error() {
+    let ends: TerminateWhen = Arc::new(|context| {
+        assert!(context.len() < 2, "no more than one");
+        false
+    });
+    let options = SmcOptions { terminate_when: Some(ends), ..options(20, 9) };
+    let mut run = smc(None).start(&options).unwrap();
+    let error = run.find_map(Result::err).unwrap();
+    let expected = (ErrorKind::Custom, "terminate_when panicked: no more than one");
+    assert_eq!((error.kind(), error.to_string().as_str()), expected);
+    // What there was after the first step.
+    assert!(run.sequences().contexts().iter().all(|context| context.len() == 1));
+    let path = Retained::new(vec![TokenId(0), TokenId(1), EOS]);
+    assert_eq!(smc(None).conditional(&path, &options).unwrap_err().kind(), ErrorKind::Custom);
 }
 
 #[test]

@@ -13,9 +13,9 @@
 use crate::config::{EngineConfig, RowLimits};
 use crate::error::EngineError;
 use crate::generation::{self, Group, RowId, RowSpec, RowStream};
-use crate::kv::{KvBudget, Reservation};
+use crate::kv::{KvBudget, PendingReservation, Reservation};
 use crate::model::{Capabilities, Model, SeqId};
-use crate::party::{Blocked, Parties, PartyId};
+use crate::party::{Parties, PartyId};
 use crate::row::{RowRequest, Wish};
 use crate::scheduler::{Command, Scheduler, Shared};
 use crate::stats::Stats;
@@ -158,19 +158,21 @@ impl Engine {
     /// # Errors
     /// [`EngineError::TooLarge`] if that never fits.
     pub fn reserve(&self, tokens: usize) -> Result<Reservation, EngineError> {
+        self.line_up(tokens)?.wait()
+    }
+
+    /// As [`Self::reserve`], in two: this takes the turn, or the memory if it is there, and never
+    /// blocks; who waits for it can be told to give it up.
+    ///
+    /// # Errors
+    /// As for [`Self::reserve`].
+    pub fn line_up(&self, tokens: usize) -> Result<PendingReservation, EngineError> {
         let bytes = tokens.saturating_mul(self.shared.capabilities.kv_bytes_per_token);
         let most = (self.shared.kv.limit() as f64 * self.limits.max_group_share()) as usize;
         if bytes > most {
             return Err(EngineError::TooLarge { needed: bytes, limit: most });
         }
-        // Whoever need not wait stays busy throughout, and others' forwards wait for it.
-        if let Some(reservation) = self.shared.kv.reserve_now(bytes) {
-            return Ok(reservation);
-        }
-        let blocked = Blocked::here();
-        let reservation = self.shared.kv.reserve(bytes);
-        blocked.resume();
-        reservation
+        self.shared.kv.reserve(bytes)
     }
 
     /// Joins as a new party, busy on the calling thread until it waits.

@@ -41,7 +41,7 @@ pub enum EngineError {
     /// The model failed in the forward that held the row.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// The party that submitted the row was cancelled.
+    /// The party that submitted the row, or that waited for memory, was cancelled.
     #[error("the party was cancelled")]
     Cancelled,
     /// The engine has ended; nothing more can be submitted.

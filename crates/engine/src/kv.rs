@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::error::EngineError;
+use crate::party::Blocked;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The bytes an engine may hold, and who waits for some.
@@ -49,7 +50,7 @@ impl KvBudget {
     }
 
     /// Takes `bytes` if nobody waits and they fit.
-    pub(crate) fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+    fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         let mut state = self.lock();
         let fits = state.queue.is_empty() && state.reserved + state.stored + bytes <= self.limit;
         fits.then(|| {
@@ -58,12 +59,20 @@ impl KvBudget {
         })
     }
 
-    /// Waits until `bytes` can be had.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reservation, EngineError> {
+    /// Takes `bytes` if nobody waits and they fit, or else lines up for them. Never blocks.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<PendingReservation, EngineError> {
         if bytes > self.limit {
             return Err(EngineError::TooLarge { needed: bytes, limit: self.limit });
         }
-        let place = self.line_up(bytes);
+        let state = match self.reserve_now(bytes) {
+            Some(reservation) => Pending::Granted(reservation),
+            None => Pending::Waiting { budget: Arc::clone(self), place: self.line_up(bytes), bytes },
+        };
+        Ok(PendingReservation(Some(state)))
+    }
+
+    /// Waits until `place` is at the head and `bytes` can be had, or it has been given up.
+    fn wait(self: &Arc<Self>, place: Place, bytes: usize) -> Result<Reservation, EngineError> {
         let mut woken = false;
         let mut state = self.lock();
         loop {
@@ -71,6 +80,9 @@ impl KvBudget {
                 drop(state);
                 self.announce();
                 return Ok(Reservation { budget: Arc::clone(self), bytes });
+            }
+            if state.queue.iter().all(|waiting| waiting.place != place) {
+                return Err(EngineError::Cancelled);
             }
             if !woken && state.shortage(self.limit).is_some() {
                 woken = true;
@@ -173,6 +185,63 @@ impl std::fmt::Debug for KvBudget {
     }
 }
 
+/// A reservation that may have to wait its turn. Dropping it gives the turn up.
+#[derive(Debug)]
+pub struct PendingReservation(Option<Pending>);
+
+#[derive(Debug)]
+enum Pending {
+    Granted(Reservation),
+    Waiting { budget: Arc<KvBudget>, place: Place, bytes: usize },
+}
+
+impl PendingReservation {
+    /// Blocks until the memory is there. Meanwhile the calling thread's parties count as waiting;
+    /// who need not wait stays busy throughout, so that others' forwards wait for it.
+    ///
+    /// # Errors
+    /// [`EngineError::Cancelled`] if its turn was given up through [`Self::canceller`].
+    pub fn wait(mut self) -> Result<Reservation, EngineError> {
+        match self.0.take().expect("it is waited for once") {
+            Pending::Granted(reservation) => Ok(reservation),
+            Pending::Waiting { budget, place, bytes } => {
+                let blocked = Blocked::here();
+                let reservation = budget.wait(place, bytes);
+                blocked.resume();
+                reservation
+            }
+        }
+    }
+
+    /// Whether it has to wait for others, or had to when it lined up.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.0, Some(Pending::Waiting { .. }))
+    }
+
+    /// What gives the turn up, from any thread and at any time: whoever waits is told so at once, and
+    /// those behind move up. It changes nothing once the memory is there.
+    pub fn canceller(&self) -> impl Fn() + Send + Sync + use<> {
+        let waiting = match &self.0 {
+            Some(Pending::Waiting { budget, place, .. }) => Some((Arc::clone(budget), *place)),
+            Some(Pending::Granted(_)) | None => None,
+        };
+        move || {
+            if let Some((budget, place)) = &waiting {
+                budget.give_up(*place);
+            }
+        }
+    }
+}
+
+impl Drop for PendingReservation {
+    fn drop(&mut self) {
+        if let Some(Pending::Waiting { budget, place, .. }) = &self.0 {
+            budget.give_up(*place);
+        }
+    }
+}
+
 /// KV memory that is set aside until this is dropped.
 #[derive(Debug)]
 pub struct Reservation {
@@ -235,12 +304,12 @@ mod tests {
     fn what_never_fits_is_refused_and_what_fits_later_waits_in_order() {
         let budget = KvBudget::new(10, || {});
         assert!(matches!(budget.reserve(11), Err(EngineError::TooLarge { needed: 11, limit: 10 })));
-        let first = budget.reserve(8).unwrap();
+        let first = budget.reserve(8).unwrap().wait().unwrap();
         let (sent, granted) = mpsc::channel();
         let large = thread::spawn({
             let (budget, sent) = (Arc::clone(&budget), sent.clone());
             move || {
-                let kept = budget.reserve(9).unwrap();
+                let kept = budget.reserve(9).unwrap().wait().unwrap();
                 sent.send(9).unwrap();
                 drop(kept);
             }
@@ -252,7 +321,7 @@ mod tests {
         let small = thread::spawn({
             let budget = Arc::clone(&budget);
             move || {
-                let kept = budget.reserve(2).unwrap();
+                let kept = budget.reserve(2).unwrap().wait().unwrap();
                 sent.send(2).unwrap();
                 drop(kept);
             }
@@ -265,6 +334,33 @@ mod tests {
         assert_eq!((granted.recv().unwrap(), granted.recv().unwrap()), (9, 2));
         large.join().unwrap();
         small.join().unwrap();
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn a_turn_that_is_given_up_lets_those_behind_move_up() {
+        let budget = KvBudget::new(10, || {});
+        let first = budget.reserve(8).unwrap();
+        let granted = first.canceller();
+        let (large, small) = (budget.reserve(9).unwrap(), budget.reserve(2).unwrap());
+        let (cancel, late) = (large.canceller(), small.canceller());
+        let waiting = thread::spawn(move || large.wait());
+        let behind = thread::spawn(move || small.wait());
+        // Two bytes are free for the second in line, once the first has left; whether they wait already
+        // or not is all the same.
+        cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(EngineError::Cancelled)));
+        let second = behind.join().unwrap().unwrap();
+        cancel();
+        late();
+        granted();
+        assert_eq!(budget.reserved(), 10);
+        drop((first.wait().unwrap(), second));
+        // Who does not wait after all is in nobody's way.
+        let (first, second) = (budget.reserve(10).unwrap(), budget.reserve(1).unwrap());
+        drop(second);
+        assert!(budget.lock().queue.is_empty());
+        drop(first);
         assert_eq!(budget.reserved(), 0);
     }
 
@@ -286,7 +382,7 @@ mod tests {
         drop((first, second));
         assert_eq!(budget.reserved(), 0);
         // What waits for memory that others hold has no shortage to blame on stored prompts.
-        let third = budget.reserve(5).unwrap();
+        let third = budget.reserve_now(5).unwrap();
         let place = budget.line_up(9);
         assert_eq!(budget.shortage(), None);
         budget.give_up(place);

@@ -26,7 +26,7 @@ pub use config::{EngineConfig, RowLimits, StragglerWait};
 pub use engine::{Engine, Party, Sequence};
 pub use error::EngineError;
 pub use generation::{FinishReason, Generated, RowEvent, RowSpec, RowStream};
-pub use kv::Reservation;
+pub use kv::{PendingReservation, Reservation};
 pub use lockstep_sample::TokenId;
 pub use stats::Stats;
 pub use ticket::Ticket;

@@ -159,6 +159,29 @@ fn parties_and_rows_meet_in_every_interleaving() {
 }
 
 #[test]
+fn whoever_waits_behind_a_turn_that_is_given_up_moves_up() {
+    shuttle::check_random(
+        || {
+            let (engine, _) = start(tight());
+            let first = engine.reserve(10).unwrap();
+            let (large, small) = (engine.line_up(14).unwrap(), engine.line_up(4).unwrap());
+            let cancel = large.canceller();
+            let waiting = thread::spawn(move || large.wait().is_err());
+            let behind = thread::spawn(move || small.wait().unwrap().bytes());
+            let row = engine.submit(vec![spec(0)]).unwrap().remove(0);
+            cancel();
+            assert!(waiting.join().unwrap());
+            assert_eq!(behind.join().unwrap(), 4);
+            drop(first);
+            assert!(whole(row).is_some());
+            drop(engine.reserve(14).unwrap());
+            assert_eq!(engine.reserved_kv_bytes(), 0);
+        },
+        INTERLEAVINGS,
+    );
+}
+
+#[test]
 fn parties_that_are_served_together_are_at_work_again_together() {
     shuttle::check_random(
         || {

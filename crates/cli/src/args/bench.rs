@@ -88,7 +88,7 @@ pub(crate) struct BenchInferenceArgs {
     pub(crate) small_runs: u64,
 
     /// Runs of each way on the model; 0 leaves it out
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 24)]
     pub(crate) runs: u64,
 
     /// Only the targets with these names

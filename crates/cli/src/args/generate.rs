@@ -156,7 +156,8 @@ pub(crate) struct PromptsArgs {
     #[arg(long, value_name = "FILE", requires = "prompts")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Keep the results that --out has already, and do the rest
+    /// Keep the results that --out has already, and do the rest. An error is a result too: remove its
+    /// line from --out to have it tried again
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 

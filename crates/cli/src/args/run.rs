@@ -121,7 +121,8 @@ pub(crate) struct CohortArgs {
     #[arg(long, value_name = "FILE", requires = "problems")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Leave out the problems whose results are in --out already
+    /// Leave out the problems whose results are in --out already. An error is a result too: remove its
+    /// line from --out to have it tried again
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 

@@ -95,6 +95,11 @@ impl<'a> RecursiveWalk<'a> {
         if is_final { Progress::Done } else { Progress::Continue }
     }
 
+    /// The most candidates that it may still want; `None` while nothing is accepted.
+    pub(crate) fn candidates_left(&self) -> Option<usize> {
+        self.left.map(|left| left as usize)
+    }
+
     /// The result: what was found up to here, final once [`Self::offer`] answered
     /// [`Progress::Done`].
     #[must_use]

@@ -13,7 +13,7 @@ use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
 use super::{Claims, RowResult, guarded};
-use crate::error::{ControlError, ErrorKind};
+use crate::error::{ControlError, ErrorKind, cancelled};
 
 /// A potential whose calls are dear and batch well: a remote scorer, a network of one's own.
 pub trait BatchPotential: Send + Sync {
@@ -146,8 +146,7 @@ impl<P: BatchPotential> Meeting<P> {
             if state.cancelled.contains(&party) {
                 std::mem::take(&mut outcome.blocked).resume();
                 state.queue.retain(|queued| !Arc::ptr_eq(queued, call));
-                let error = ControlError::new(ErrorKind::Cancelled, "the run was cancelled");
-                return call.asks.iter().map(|_| Err(error.clone())).collect();
+                return call.asks.iter().map(|_| Err(cancelled())).collect();
             }
             drop(outcome);
             if state.driving {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lockstep_engine::{Engine, Party, Reservation};
 
 use crate::canceller::{Canceller, OnCancel};
-use crate::error::ControlError;
+use crate::error::{ControlError, cancelled};
 
 /// The memory that a run's cursors will take, by engine.
 #[derive(Debug, Default)]
@@ -41,15 +41,31 @@ impl Run {
     ///
     /// # Errors
     /// If an engine can never hold that much.
-    pub fn reserve(mut demands: Demands) -> Result<Self, ControlError> {
+    pub fn reserve(demands: Demands) -> Result<Self, ControlError> {
+        Self::reserve_with(demands, Canceller::default())
+    }
+
+    /// As [`Self::reserve`], for a run that `canceller` ends, also while it waits here: what it has got
+    /// is given back, and so is its turn.
+    ///
+    /// # Errors
+    /// As for [`Self::reserve`]; of kind [`Cancelled`](crate::ErrorKind::Cancelled) if it was cancelled.
+    pub fn reserve_with(mut demands: Demands, canceller: Canceller) -> Result<Self, ControlError> {
         // Everybody takes engines in one order, so nobody holds one while it waits for another whose
         // holder waits for the first.
         demands.0.sort_by_key(|(engine, _)| engine.number());
         let mut reservations = Vec::with_capacity(demands.0.len());
         for (engine, tokens) in &demands.0 {
-            reservations.push(engine.reserve(*tokens)?);
+            let pending = engine.line_up(*tokens)?;
+            let hook = canceller.on_cancel(pending.canceller());
+            let reservation = pending.wait();
+            drop(hook);
+            if canceller.is_cancelled() {
+                return Err(cancelled());
+            }
+            reservations.push(reservation?);
         }
-        let run = Self { _reservations: reservations, ..Self::default() };
+        let run = Self { canceller, _reservations: reservations, ..Self::default() };
         for (engine, _) in &demands.0 {
             run.party(engine);
         }

@@ -10,12 +10,15 @@ use super::{Record, StepRecord};
 /// The end of the list in the file: the next step is written over it.
 const CLOSE: &[u8] = b"\n]\n";
 
-/// A file with one JSON list, a step an entry. It is a whole list after every step.
+/// A file with one JSON list, a step an entry. It is a whole list after every step; what cannot be
+/// written over, such as a pipe, is one once this is dropped.
 #[derive(Debug)]
 pub struct JsonRecord {
     file: File,
     path: PathBuf,
     empty: bool,
+    /// Whether the list has its end all the time.
+    seekable: bool,
 }
 
 impl JsonRecord {
@@ -26,9 +29,13 @@ impl JsonRecord {
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         let mut file = File::create(&path)?;
-        file.write_all(&[b"[", CLOSE].concat())?;
+        let seekable = file.stream_position().is_ok();
+        file.write_all(b"[")?;
+        if seekable {
+            file.write_all(CLOSE)?;
+        }
         tracing::info!(path = %path.display(), "recording the run");
-        Ok(Self { file, path, empty: true })
+        Ok(Self { file, path, empty: true, seekable })
     }
 
     /// The path of the file.
@@ -43,11 +50,23 @@ impl Record for JsonRecord {
         // One write over the old end, so that there is hardly a moment without an end.
         let mut text: Vec<u8> = if self.empty { b"\n".to_vec() } else { b",\n".to_vec() };
         serde_json::to_writer(&mut text, step)?;
-        text.extend(CLOSE);
-        self.file.seek(SeekFrom::End(-(CLOSE.len() as i64)))?;
+        if self.seekable {
+            text.extend(CLOSE);
+            self.file.seek(SeekFrom::End(-(CLOSE.len() as i64)))?;
+        }
         self.file.write_all(&text)?;
         self.empty = false;
         Ok(())
+    }
+}
+
+impl Drop for JsonRecord {
+    fn drop(&mut self) {
+        if !self.seekable
+            && let Err(error) = self.file.write_all(CLOSE)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the record has no end");
+        }
     }
 }
 

@@ -307,14 +307,17 @@ impl AwrsCursor {
         results: &mut [RowResult<Sampled>],
     ) {
         let vocab = &self.vocab;
-        let wanted: Vec<Vec<usize>> = open.par_iter_mut().map(|(_, search)| search.advance(ahead)).collect();
+        let wanted: Vec<RowResult<Vec<usize>>> =
+            open.par_iter_mut().map(|(_, search)| search.advance(ahead)).collect();
         let mut going = Vec::with_capacity(open.len());
         for ((i, search), wanted) in open.drain(..).zip(wanted) {
-            if wanted.is_empty() {
-                self.choices[rows[i]] = search.choices(&keys[i]);
-                results[i] = Ok(search.outcome(vocab));
-            } else {
-                going.push((i, search, wanted));
+            match wanted {
+                Err(error) => results[i] = Err(error),
+                Ok(wanted) if wanted.is_empty() => {
+                    self.choices[rows[i]] = search.choices(&keys[i]);
+                    results[i] = Ok(search.outcome(vocab));
+                }
+                Ok(wanted) => going.push((i, search, wanted)),
             }
         }
         let probed: Vec<usize> = going.iter().map(|(i, ..)| rows[*i]).collect();
@@ -322,11 +325,9 @@ impl AwrsCursor {
             wanted.iter().map(|index| vocab.token_at(search.position(*index))).collect()
         });
         let answers = self.condition.probe(&probed, tokens.collect());
-        for ((i, mut search, wanted), answer) in going.into_iter().zip(answers) {
-            match answer.and_then(|scores| search.learn(&wanted, &scores)) {
-                Ok(()) => open.push((i, search)),
-                Err(error) => results[i] = Err(error),
-            }
+        for ((i, mut search, wanted), scores) in going.into_iter().zip(answers) {
+            search.learn(&wanted, scores);
+            open.push((i, search));
         }
     }
 }

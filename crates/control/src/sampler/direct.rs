@@ -12,6 +12,7 @@ use std::sync::Arc;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, Drawn, TokenId};
 
+use super::importance::weighed;
 use super::{Sampled, SamplerCursor, TokenSampler};
 use crate::chooser::{Chooser, RowToDraw, draw_rows};
 use crate::error::ControlError;
@@ -42,6 +43,20 @@ impl Direct {
     ) -> Result<Self, ControlError> {
         super::check_proposal(&*target, &*proposal)?;
         Ok(Self { target, proposal: Some(proposal) })
+    }
+}
+
+/// [`Direct`] with or without a proposal.
+///
+/// # Errors
+/// As for [`Direct::with_proposal`].
+pub fn direct_token_sampler(
+    target: Arc<dyn Potential>,
+    proposal: Option<Arc<dyn Potential>>,
+) -> Result<Direct, ControlError> {
+    match proposal {
+        None => Ok(Direct::new(target)),
+        Some(proposal) => Direct::with_proposal(target, proposal),
     }
 }
 
@@ -104,7 +119,7 @@ impl SamplerCursor for DirectCursor {
         let mut left = Vec::new();
         for (i, answer) in ticket.wait().into_iter().enumerate() {
             results.push(match answer {
-                Ok(Answer::Draw(drawn)) => Ok(weighted(drawn)),
+                Ok(Answer::Draw(drawn)) => Ok(weighed(drawn, None, self.vocab.eos_position())),
                 Ok(other) => {
                     left.push((i, other.into_row()));
                     Ok(Sampled::DEAD)
@@ -114,7 +129,7 @@ impl SamplerCursor for DirectCursor {
         }
         let to_draw = left.iter().map(|(i, row)| to_draw(row, &self.vocab, keys[*i])).collect::<Vec<_>>();
         for ((i, _), drawn) in left.iter().zip(draw_rows(chooser, &to_draw)) {
-            results[*i] = drawn.map(weighted);
+            results[*i] = drawn.map(|drawn| weighed(drawn, None, self.vocab.eos_position()));
         }
         results
     }
@@ -134,7 +149,8 @@ impl SamplerCursor for DirectCursor {
             ticket.wait().into_iter().map(|answer| answer.map(Answer::into_row)).collect();
         let live: Vec<Option<&Row>> = rows.iter().map(|row| row.as_ref().ok()).collect();
         let drawn = draw_or_look_up(&live, keys, forced, &self.vocab, chooser);
-        rows.iter().zip(drawn).map(|(row, drawn)| row.clone().and(drawn).map(weighted)).collect()
+        let own = |drawn| weighed(drawn, None, self.vocab.eos_position());
+        rows.iter().zip(drawn).map(|(row, drawn)| row.clone().and(drawn).map(own)).collect()
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {
@@ -185,14 +201,6 @@ fn look_up(row: &Row, tokens: &[TokenId], vocab: &Vocabulary) -> Option<Drawn> {
     (weight > f64::NEG_INFINITY).then_some(Drawn { token, log_mass, logp: weight - log_mass })
 }
 
-fn weighted(drawn: Option<Drawn>) -> Sampled {
-    drawn.map_or(Sampled::DEAD, |drawn| Sampled {
-        token: Some(drawn.token),
-        logw: drawn.log_mass,
-        logp: Some(drawn.logp),
-    })
-}
-
 /// Draws from the proposal, weighs by the target.
 struct ProposedCursor {
     target: Box<dyn Cursor>,
@@ -234,9 +242,7 @@ impl SamplerCursor for ProposedCursor {
         let drawn = draw_or_look_up(&proposed, keys, forced, &self.vocab, chooser);
         let weigh = |(both, drawn): (RowResult<(Row, Row)>, RowResult<Option<Drawn>>)| {
             let (_, target) = both?;
-            let Some(drawn) = drawn? else { return Ok(Sampled::DEAD) };
-            let logw = target.at(self.vocab.position_of(drawn.token)) - drawn.logp;
-            Ok(Sampled { token: Some(drawn.token), logw, logp: Some(drawn.logp) })
+            Ok(weighed(drawn?, Some(&target), self.vocab.eos_position()))
         };
         both.into_iter().zip(drawn).map(weigh).collect()
     }

@@ -6,6 +6,7 @@
 
 mod awrs;
 mod direct;
+mod importance;
 mod set;
 mod unit;
 
@@ -15,7 +16,8 @@ use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, TokenId};
 
 pub use awrs::{Awrs, AwrsOptions, ESTIMATORS, Estimator};
-pub use direct::Direct;
+pub use direct::{Direct, direct_token_sampler};
+pub use importance::draw_from;
 pub use set::{
     EagerSetSampler, SampledSet, SetCursor, SetSampler, SetTokenSampler, TopKSetSampler, eager_token_sampler,
     topk_token_sampler,
@@ -29,6 +31,8 @@ pub use unit::{
 use crate::chooser::Chooser;
 use crate::error::{ControlError, ErrorKind};
 use crate::potential::{Answer, Cursor, Demands, Potential, RowResult, Run, Status, Want};
+use crate::sequences::Sequences;
+use crate::smc::{Smc, SmcOptions};
 use crate::units::Unit;
 
 /// A token drawn for a row.
@@ -78,6 +82,17 @@ pub trait TokenSampler: Send + Sync {
     /// [`SamplerCursor::sample_forced`] can tell it. By default it is not.
     fn has_fixed_weights(&self) -> bool {
         false
+    }
+
+    /// A run of sequential Monte Carlo with this sampler: [`Smc::new`] and [`Smc::run`].
+    ///
+    /// # Errors
+    /// As for these two.
+    fn smc(self, critic: Option<Arc<dyn Potential>>, options: &SmcOptions) -> Result<Sequences, ControlError>
+    where
+        Self: Sized + 'static,
+    {
+        Smc::new(Arc::new(self), critic)?.run(options)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use lockstep_sample::TokenId;
 
-use super::options::SmcOptions;
+use super::options::{SmcOptions, is_ended};
 use crate::error::{ControlError, ErrorKind};
 use crate::resampling::Resampling;
 use crate::retained::Retained;
@@ -99,6 +99,21 @@ impl Path {
     }
 }
 
+/// The first of these numbers of tokens after which `terminate_when` ends `body`.
+fn first_end(
+    options: &SmcOptions,
+    body: &[TokenId],
+    mut ends: impl Iterator<Item = usize>,
+) -> Result<Option<usize>, ControlError> {
+    let condition = options.terminate_when.as_ref();
+    ends.find_map(|n| match is_ended(condition, &body[..n]) {
+        Ok(false) => None,
+        Ok(true) => Some(Ok(n)),
+        Err(error) => Some(Err(error)),
+    })
+    .transpose()
+}
+
 /// How many tokens there are up to each draw of a path of tokens.
 fn draws_of_tokens(tokens: &[TokenId], options: &SmcOptions) -> Result<Vec<usize>, ControlError> {
     if tokens.len() > options.max_tokens {
@@ -109,14 +124,11 @@ fn draws_of_tokens(tokens: &[TokenId], options: &SmcOptions) -> Result<Vec<usize
         )));
     }
     let body = &tokens[..tokens.len() - 1];
-    let steps = match &options.terminate_when {
+    let steps = match first_end(options, body, 1..=body.len())? {
         None => tokens.len(),
-        Some(ends) => match (1..=body.len()).find(|n| ends(&body[..*n])) {
-            None => tokens.len(),
-            // The end comes in the same step as the last token.
-            Some(n) if n == body.len() => n,
-            Some(n) => return Err(refusal(format!("terminate_when ends it after {n} tokens"))),
-        },
+        // The end comes in the same step as the last token.
+        Some(n) if n == body.len() => n,
+        Some(n) => return Err(refusal(format!("terminate_when ends it after {n} tokens"))),
     };
     Ok((1..=steps).collect())
 }
@@ -141,9 +153,8 @@ fn draws_of_units(retained: &Retained, options: &SmcOptions) -> Result<Vec<usize
         )));
     }
     let mut draws = units.to_vec();
-    let ended = options.terminate_when.as_ref().and_then(|ends| units.iter().find(|n| ends(&body[..**n])));
-    match ended {
-        Some(n) if *n != body.len() || steps > units.len() => {
+    match first_end(options, body, units.iter().copied())? {
+        Some(n) if n != body.len() || steps > units.len() => {
             return Err(refusal(format!("terminate_when ends it after {n} tokens")));
         }
         Some(_) => {}

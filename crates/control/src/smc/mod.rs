@@ -39,7 +39,7 @@ mod recorder;
 mod run;
 
 use conditional::Path;
-pub use options::{SmcOptions, TerminateWhen};
+pub use options::{SmcOptions, TerminateWhen, draw_method, set_draw_method};
 pub use run::{SmcRun, Step};
 
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Smc {
     ///
     /// # Errors
     /// Naming the option that is out of range; if memory for the run can never be had; if the
-    /// start weight is `-inf`.
+    /// start weight is `-inf`; if the run was cancelled while it waited for memory.
     pub fn start(&self, options: &SmcOptions) -> Result<SmcRun, ControlError> {
         self.start_with(options, Box::new(Keyed { method: options.draw_method }))
     }

@@ -1,15 +1,43 @@
 //! Options of a run.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use lockstep_sample::{DrawMethod, TokenId};
+use lockstep_sample::{DrawMethod, TokenId, UnknownDrawMethod};
 
+use crate::canceller::Canceller;
 use crate::error::ControlError;
+use crate::potential::guarded;
 use crate::resampling::Resampling;
 
 /// A condition on a context that ends it there.
 pub type TerminateWhen = Arc<dyn Fn(&[TokenId]) -> bool + Send + Sync>;
+
+/// Whether `condition`, if there is one, ends `context`.
+pub(super) fn is_ended(condition: Option<&TerminateWhen>, context: &[TokenId]) -> Result<bool, ControlError> {
+    let Some(condition) = condition else { return Ok(false) };
+    guarded("terminate_when", || Ok(condition(context)))
+}
+
+/// The draw method of options that name none, if it was set.
+static DRAW_METHOD: Mutex<Option<DrawMethod>> = Mutex::new(None);
+
+/// Sets the draw method that [`SmcOptions::default`] gives from now on, in the whole process. Options
+/// made before keep theirs, and so do generating rows, which are no runs.
+///
+/// # Errors
+/// If the name is none of [`DRAW_METHODS`](lockstep_sample::DRAW_METHODS), which the error lists.
+pub fn set_draw_method(name: &str) -> Result<(), UnknownDrawMethod> {
+    *DRAW_METHOD.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.parse()?);
+    Ok(())
+}
+
+/// The draw method that [`SmcOptions::default`] gives: `gumbel_max` unless
+/// [another one was set](set_draw_method).
+#[must_use]
+pub fn draw_method() -> DrawMethod {
+    DRAW_METHOD.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
+}
 
 /// Options of one run.
 #[derive(Clone)]
@@ -28,10 +56,15 @@ pub struct SmcOptions {
     pub seed: Option<u64>,
     /// Tells replicates of one seed apart. Default 0.
     pub problem: u64,
-    /// How tokens are drawn.
+    /// How tokens are drawn. Default [`draw_method()`].
     pub draw_method: DrawMethod,
     /// Ends a sequence once this holds of it, after each token or unit. It is part of the target.
     pub terminate_when: Option<TerminateWhen>,
+    /// What ends the run from another thread, also while it waits for memory to start: then
+    /// [`start`](crate::Smc::start) is an error of kind [`Cancelled`](crate::ErrorKind::Cancelled).
+    /// Runs of one canceller end together. `None` gives the run
+    /// [one of its own](crate::SmcRun::canceller).
+    pub canceller: Option<Canceller>,
 }
 
 impl Default for SmcOptions {
@@ -43,8 +76,9 @@ impl Default for SmcOptions {
             resampling: Resampling::default(),
             seed: None,
             problem: 0,
-            draw_method: DrawMethod::default(),
+            draw_method: draw_method(),
             terminate_when: None,
+            canceller: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::population::Population;
 use super::recorder::Recorder;
 use crate::canceller::Canceller;
 use crate::chooser::Chooser;
-use crate::error::{ControlError, ErrorKind};
+use crate::error::{ControlError, ErrorKind, cancelled};
 use crate::potential::{Cursor, Demands, Potential, Run};
 use crate::record::Record;
 use crate::resampling::Resampling;
@@ -95,7 +95,7 @@ impl SmcRun {
         if let Some(critic) = critic {
             critic.demand(n, options.max_tokens.saturating_mul(sampler.max_unit_tokens()), &mut demands)?;
         }
-        let run = Run::reserve(demands)?;
+        let run = Run::reserve_with(demands, options.canceller.clone().unwrap_or_default())?;
         let mut cursor = sampler.open(n, &run)?;
         let critic = match critic {
             Some(critic) => Some(Critic {
@@ -104,7 +104,11 @@ impl SmcRun {
             }),
             None => None,
         };
-        let start_weight = weights::add(0.0, cursor.start_weight()?)?;
+        let start_weight = cursor.start_weight();
+        if run.canceller().is_cancelled() {
+            return Err(cancelled());
+        }
+        let start_weight = weights::add(0.0, start_weight?)?;
         if start_weight == f64::NEG_INFINITY {
             return Err(ControlError::new(ErrorKind::Contract, "start weight is -inf"));
         }
@@ -150,7 +154,8 @@ impl SmcRun {
     }
 
     /// What ends the run from another thread: its rows leave the engines at the next tick, and the
-    /// run ends with an error of kind [`Cancelled`](ErrorKind::Cancelled).
+    /// run ends with an error of kind [`Cancelled`](ErrorKind::Cancelled). It is that of the
+    /// [options](SmcOptions::canceller) if they have one.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
@@ -200,8 +205,4 @@ impl std::fmt::Debug for SmcRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SmcRun").field("seed", &self.seed).field("step", &self.step).finish_non_exhaustive()
     }
-}
-
-fn cancelled() -> ControlError {
-    ControlError::new(ErrorKind::Cancelled, "the run was cancelled")
 }

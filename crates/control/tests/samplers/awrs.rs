@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use lockstep_control::potential::{BoolFsa, Claims, Potential, Run};
+use lockstep_control::potential::{BoolFsa, Claims, FromSequences, Potential, Run, SequencePotential};
 use lockstep_control::sampler::{Awrs, AwrsOptions, ESTIMATORS, Estimator, TokenSampler};
 use lockstep_control::testkit::for_each_order;
-use lockstep_control::{ErrorKind, GeometricWalk, Keyed, Outcome, Progress, RecursiveWalk, Smc, SmcOptions};
+use lockstep_control::{
+    ControlError, ErrorKind, GeometricWalk, Keyed, Outcome, Progress, RecursiveWalk, Smc, SmcOptions,
+};
+use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, GumbelOrder, TokenId, Weights, math};
 
 use crate::support::{DEAD, Table, keys, numbered, sample_start};
@@ -166,6 +169,82 @@ fn a_condition_that_lies_about_being_boolean_is_an_error_of_the_row() {
         (error.kind(), error.to_string().as_str()),
         (ErrorKind::Contract, "condition must be Boolean")
     );
+}
+
+/// What is fetched ahead is bounded by what the walk may still want.
+#[test]
+fn after_an_acceptance_no_more_is_probed_than_the_weight_takes() {
+    let vocab = numbered(9);
+    let potential = Table::new(&vocab, &[-2.0; 10]).potential();
+    let all: Vec<usize> = (0..10).collect();
+    for max_accepts in 2..=5 {
+        let condition = Table::accepting(&vocab, &all);
+        let asked = Arc::clone(&condition.asked);
+        let options = AwrsOptions { max_accepts, ..AwrsOptions::default() };
+        let sampler = Awrs::new(Arc::clone(&potential), condition.potential(), options).unwrap();
+        sample_start(&sampler, &keys(14, 20));
+        // The first, and K = max_accepts − 1 further ones.
+        assert_eq!(asked.lock().unwrap().len(), 20 * max_accepts as usize);
+    }
+}
+
+/// Rejects token 0, accepts token 1, and raises (or lies) about all others.
+struct Choosy {
+    vocab: Arc<Vocabulary>,
+    lies: bool,
+}
+
+impl SequencePotential for Choosy {
+    fn vocab(&self) -> &Arc<Vocabulary> {
+        &self.vocab
+    }
+    fn claims(&self) -> Claims {
+        Claims { boolean: true, ..Claims::default() }
+    }
+    fn prefix(&self, context: &[TokenId]) -> Result<f64, ControlError> {
+        match context {
+            [] | [TokenId(1)] => Ok(0.0),
+            [TokenId(0)] => Ok(DEAD),
+            _ if self.lies => Ok(-1.0),
+            _ => Err(ControlError::new(ErrorKind::Custom, "only the first two")),
+        }
+    }
+    fn complete(&self, context: &[TokenId]) -> Result<f64, ControlError> {
+        self.prefix(&[context, &[TokenId(2)]].concat())
+    }
+}
+
+#[test]
+fn an_error_counts_once_the_walk_needs_its_answer() {
+    let vocab = numbered(4);
+    let log_weights = [0.3_f64, 0.3, 0.2, 0.1, 0.1].map(f64::ln);
+    let recursive = AwrsOptions { max_rejects: Some(2), ..AwrsOptions::default() };
+    for (options, lies) in
+        [(improper(None), false), (improper(None), true), (recursive.clone(), false), (recursive, true)]
+    {
+        let condition = Arc::new(FromSequences::new(Choosy { vocab: Arc::clone(&vocab), lies }));
+        let potential = Table::new(&vocab, &log_weights).potential();
+        let sampler = Awrs::new(potential, condition, options.clone()).unwrap();
+        let (mut ahead, keys) = (0, keys(13, 80));
+        let mut cursor = sampler.open(80, &Run::default()).unwrap();
+        let rows: Vec<usize> = (0..80).collect();
+        let drawn = cursor.sample(&rows, &keys, &mut || {}, &mut Keyed::default());
+        for (drawn, key) in drawn.into_iter().zip(&keys) {
+            let order: Vec<usize> = GumbelOrder::new(Weights::dense(&log_weights), key).take(2).collect();
+            // The second rejection, or the probe after the first acceptance, ends the recursive walk.
+            let is_enough = order == [0, 1] || (order[0] == 1 && (!options.proper_weights || order[1] == 0));
+            match drawn {
+                Ok(drawn) => assert!(is_enough && drawn.token == Some(TokenId(1)), "{order:?} {drawn:?}"),
+                Err(error) => {
+                    let message = if lies { "condition must be Boolean" } else { "only the first two" };
+                    assert!(!is_enough && error.to_string() == message, "{order:?} {error}");
+                }
+            }
+            // After a rejection two answers are fetched together, of which the second is not needed.
+            ahead += usize::from(order == [0, 1]);
+        }
+        assert!(ahead > 0);
+    }
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use lockstep_control::potential::{FromSequences, Potential, Run};
-use lockstep_control::sampler::TokenSampler;
+use lockstep_control::chooser::RowToDraw;
+use lockstep_control::potential::{FromSequences, Potential, Row, Run};
+use lockstep_control::sampler::{Sampled, TokenSampler, direct_token_sampler};
 use lockstep_control::testkit::{Enumerator, WeightedSet};
-use lockstep_control::{Awrs, AwrsOptions, Direct, ErrorKind, PromptedLlm};
+use lockstep_control::{Awrs, AwrsOptions, Direct, ErrorKind, Keyed, PromptedLlm, draw_from};
 use lockstep_engine::testkit::{ScriptedModel, vocabulary};
 use lockstep_engine::{Engine, EngineConfig, TokenId};
+use lockstep_sample::{Bitset, math};
 
 use crate::support::{DEAD, Table, keys, sample, sample_start};
 
@@ -41,6 +43,78 @@ fn samplers_02_importance_weights_of_a_proposal() {
         assert!((logw - expected).abs() < 5e-8, "{logw} {expected}");
     }
     assert_eq!(seen.len(), 3);
+}
+
+/// Every outcome of a draw from each row, weighed for each: together they weigh as the target does.
+#[test]
+fn a_draw_from_a_row_is_properly_weighted_for_another() {
+    let p = |p: [f64; 4]| Row::dense(p.map(f64::ln).to_vec());
+    // The end is in the middle, as with a model whose end-of-sequence set has a lower id.
+    let (row_len, eos_position) = (4, 2);
+    let rows = [
+        p([0.1, 0.2, 0.3, 0.4]),
+        p([5.0, 0.0, 0.25, 2.0]),
+        Row::sparse(vec![1, 2], vec![0.3, -1.0]),
+        Row::bits(Arc::new(Bitset::from_ids(4, [0, 2, 3]))),
+        Row::dead(),
+    ];
+    let mut is_covered = 0;
+    for row in &rows {
+        for target in rows.iter().map(Some).chain([None]) {
+            let weights = target.unwrap_or(row);
+            let enumerator = Enumerator::default();
+            let mut terms = vec![Vec::new(); row_len];
+            loop {
+                let to_draw = RowToDraw { row, row_len, eos_position, key: keys(1, 1)[0] };
+                let drawn = draw_from(&mut enumerator.start(), &to_draw, target).unwrap();
+                match drawn.token {
+                    None => assert_eq!(drawn, Sampled::DEAD),
+                    Some(token) => {
+                        let position = if token.is_eos() { eos_position } else { token.index() };
+                        let logp = enumerator.log_probability();
+                        assert!((drawn.logp.unwrap() - logp).abs() < 1e-12);
+                        terms[position].push(drawn.logw + logp);
+                    }
+                }
+                if !enumerator.next_leaf() {
+                    break;
+                }
+            }
+            for (position, terms) in terms.iter().enumerate() {
+                // What the row lacks cannot be drawn.
+                let is_live = row.at(position) > DEAD;
+                let expected = if is_live { weights.at(position) } else { DEAD };
+                let found = math::log_sum_exp(terms);
+                assert!(found == expected || (found - expected).abs() < 1e-12, "{row:?} {target:?}");
+                is_covered += usize::from(is_live && expected > DEAD);
+            }
+        }
+    }
+    // What two rows share, over all pairs, and each row once more.
+    assert_eq!(is_covered, 38 + 12);
+
+    let short = Row::dense([0.0, 0.0]);
+    let to_draw = |row| RowToDraw { row, row_len, eos_position, key: keys(1, 1)[0] };
+    for (row, target) in [(&rows[0], Some(&short)), (&short, Some(&rows[0])), (&short, None)] {
+        let error = draw_from(&mut Keyed::default(), &to_draw(row), target).unwrap_err();
+        assert_eq!(error.to_string(), "a row of next-token weights has 2 positions, its vocabulary 4");
+    }
+}
+
+#[test]
+fn a_draw_from_a_row_is_what_the_direct_sampler_does() {
+    let (proposal, target) = (log_softmax([5.0, 0.0, 0.0]), log_softmax([1.0, 2.0, 5.0]));
+    let sampler = direct_token_sampler(table(&target), Some(table(&proposal))).unwrap();
+    let plain = direct_token_sampler(table(&target), None).unwrap();
+    let (proposal, target) = (Row::dense(proposal), Row::dense(target));
+    for key in keys(5, 50) {
+        let from = |row, target| {
+            let to_draw = RowToDraw { row, row_len: 3, eos_position: 2, key };
+            draw_from(&mut Keyed::default(), &to_draw, target).unwrap()
+        };
+        assert_eq!(from(&proposal, Some(&target)), sample_start(&sampler, &[key])[0]);
+        assert_eq!(from(&target, None), sample_start(&plain, &[key])[0]);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! the same numbers of particles. On small models the truth is summed exactly; on a real one it is
 //! what long runs estimate. Time plays no part, and seeds are fixed: a rerun gives the same figures.
 
+mod counted;
 mod page;
 mod plan;
 mod plot;
@@ -24,15 +25,20 @@ use page::number;
 use plan::Score;
 use plot::{Line, Panel};
 
-/// The ways in the plot.
-const PLOTTED: [&str; 5] =
-    ["local masking", "importance sampling", "SMC, multinomial", "SMC, systematic", "SMC, AWRS K=1"];
+/// What is plotted, a row of panels each: its name, and the value of a score.
+type Measure = (&'static str, fn(&Score) -> Option<f64>);
+const MEASURES: [Measure; 3] = [
+    ("error of log Z, nats", |score| score.log_ml_error),
+    ("variance of weights", |score| score.weight_variance),
+    ("distance", |score| Some(score.distance)),
+];
 
-/// A block of the page for each part, and its figures.
+/// A block of the page for each part, its figures, and its rows of panels.
 struct Part {
     name: &'static str,
     text: String,
     json: Value,
+    panels: Vec<Vec<Panel>>,
 }
 
 pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError> {
@@ -44,8 +50,7 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
         let names: Vec<&str> = known().collect();
         return Err(CliError::usage("--only", format!("`{unknown}` is none of {}", names.join(", "))));
     }
-    let (small, panels) = small_part(args)?;
-    let mut parts = vec![small];
+    let mut parts = vec![small_part(args)?];
     if args.runs > 0 {
         let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
         let options = LoadOptions { threads: args.model.threads, engine };
@@ -58,7 +63,8 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
         .collect::<serde_json::Map<_, _>>()
         .into();
     if let Some(folder) = &args.write {
-        write(folder, &parts, &figures, &plot::svg(&panels, small::CASES.len(), &PLOTTED))?;
+        let panels: Vec<&[Panel]> = parts.iter().flat_map(|part| &part.panels).map(Vec::as_slice).collect();
+        write(folder, &parts, &figures, &plot::svg(&panels, &plan::names()))?;
     } else if args.json {
         println!("{figures}");
     } else {
@@ -71,10 +77,10 @@ fn wanted(args: &BenchInferenceArgs, case: &str) -> bool {
     args.only.is_empty() || args.only.iter().any(|only| only == case)
 }
 
-fn small_part(args: &BenchInferenceArgs) -> Result<(Part, Vec<Panel>), CliError> {
+fn small_part(args: &BenchInferenceArgs) -> Result<Part, CliError> {
     let runs = args.small_runs;
-    let (mut text, mut json) = (format!("{runs} runs of each way.\n"), serde_json::Map::new());
-    let (mut errors, mut distances) = (Vec::new(), Vec::new());
+    let (mut text, mut json) = (format!("{}\n", page::number_of_runs(runs)), serde_json::Map::new());
+    let mut panels = MEASURES.map(|_| Vec::new());
     for case in small::CASES.iter().filter(|case| wanted(args, case.name)) {
         eprintln!("small model: {}", case.name);
         let (truth, scores) = case.scores(runs)?;
@@ -87,31 +93,29 @@ fn small_part(args: &BenchInferenceArgs) -> Result<(Part, Vec<Panel>), CliError>
         );
         let figures: Vec<Value> = scores.iter().map(Score::json).collect();
         json.insert(case.name.into(), json!({ "log_z": truth.log_z, "runs": runs, "scores": figures }));
-        errors.push(panel(case.name, "error of log Z, nats", &scores, |score| score.log_ml_error));
-        distances.push(panel(case.name, "distance", &scores, |score| Some(score.distance)));
+        add_panels(&mut panels, case.name, &scores);
     }
-    errors.extend(distances);
-    Ok((Part { name: "small models", text, json: json.into() }, errors))
+    Ok(Part { name: "small models", text, json: json.into(), panels: panels.into() })
 }
 
-fn panel(
-    title: &str,
-    y_label: &'static str,
-    scores: &[Score],
-    value: impl Fn(&Score) -> Option<f64>,
-) -> Panel {
-    let line = |name: &&'static str| {
-        let of_name = scores.iter().filter(|score| score.method == *name);
-        let points = of_name.filter_map(|score| Some((score.particles as f64, value(score)?)));
-        Line { name, points: points.collect() }
-    };
-    Panel { title: title.to_owned(), y_label, lines: PLOTTED.iter().map(line).collect() }
+/// A panel of a case for each of [`MEASURES`].
+fn add_panels(rows: &mut [Vec<Panel>], title: &str, scores: &[Score]) {
+    for (row, (y_label, value)) in rows.iter_mut().zip(MEASURES) {
+        let line = |name: &'static str| {
+            let of_name = scores.iter().filter(|score| score.method == name);
+            let points = of_name.filter_map(|score| Some((score.particles as f64, value(score)?)));
+            Line { name, points: points.collect() }
+        };
+        let lines = plan::names().into_iter().map(line).collect();
+        row.push(Panel { title: title.to_owned(), y_label, lines });
+    }
 }
 
 fn real_part(model: &Loaded, args: &BenchInferenceArgs) -> Result<Part, CliError> {
     let runs = args.runs;
     let (mut text, mut json) =
-        (format!("{}, {runs} runs of each way.\n", model.name), serde_json::Map::new());
+        (format!("{}: {}\n", model.name, page::number_of_runs(runs)), serde_json::Map::new());
+    let mut panels = MEASURES.map(|_| Vec::new());
     for case in real::CASES.iter().filter(|case| wanted(args, case.name)) {
         eprintln!("{}: {}", model.name, case.name);
         let found = case.measure(model, runs)?;
@@ -134,8 +138,9 @@ fn real_part(model: &Loaded, args: &BenchInferenceArgs) -> Result<Part, CliError
             "scores": figures,
         });
         json.insert(case.name.into(), object);
+        add_panels(&mut panels, case.name, &found.scores);
     }
-    Ok(Part { name: "real model", text, json: json.into() })
+    Ok(Part { name: "real model", text, json: json.into(), panels: panels.into() })
 }
 
 fn write(folder: &Path, parts: &[Part], figures: &Value, svg: &str) -> Result<(), CliError> {

@@ -10,6 +10,7 @@ use lockstep::control::{
 use lockstep::engine::TokenId;
 use serde_json::{Value, json};
 
+use super::counted::Counted;
 use crate::error::CliError;
 
 /// A way of making runs, and the ways of reading its populations.
@@ -69,6 +70,11 @@ pub(super) const PLANS: [Plan; 8] = [
     smc(weighted!("SMC, AWRS K=3"), Sampler::Awrs(3), Resampling::Multinomial),
 ];
 
+/// The names of all ways of reading, in the order of the tables.
+pub(super) fn names() -> Vec<&'static str> {
+    PLANS.iter().flat_map(|plan| plan.readings).map(|reading| reading.name).collect()
+}
+
 /// What is drawn from: a model under a boolean condition, reweighted by a critic.
 #[derive(Clone)]
 pub(super) struct Target {
@@ -83,6 +89,9 @@ pub(super) struct Outcome {
     pub(super) sequences: Sequences,
     pub(super) steps: usize,
     pub(super) tokens: usize,
+    /// What was asked of the condition: whole rows and single tokens.
+    pub(super) masks: u64,
+    pub(super) probes: u64,
 }
 
 impl Plan {
@@ -93,7 +102,9 @@ impl Plan {
         n_particles: usize,
         replicate: u64,
     ) -> Result<Outcome, CliError> {
-        let (model, condition) = (Arc::clone(&target.model), Arc::clone(&target.condition));
+        let condition = Counted::new(Arc::clone(&target.condition));
+        let counts = condition.counts();
+        let (model, condition) = (Arc::clone(&target.model), Arc::new(condition));
         let sampler: Arc<dyn TokenSampler> = match self.sampler {
             Sampler::Direct => Arc::new(Direct::new(Arc::new(Product::new(model, condition)?))),
             Sampler::Awrs(k) => {
@@ -116,7 +127,8 @@ impl Plan {
             steps += 1;
             tokens += step?.tokens;
         }
-        Ok(Outcome { sequences: run.sequences(), steps, tokens })
+        let (masks, probes) = (counts.masks(), counts.probes());
+        Ok(Outcome { sequences: run.sequences(), steps, tokens, masks, probes })
     }
 }
 
@@ -146,6 +158,10 @@ pub(super) struct Score {
     pub(super) steps: f64,
     /// Tokens drawn in a run: rows of the model, if no two particles share one.
     pub(super) tokens: f64,
+    /// Rows of a run that the condition was asked about as a whole.
+    pub(super) masks: f64,
+    /// Single tokens of a run that the condition was asked about.
+    pub(super) probes: f64,
 }
 
 impl Score {
@@ -174,6 +190,8 @@ impl Score {
             }),
             steps: mean(&|outcome| outcome.steps as f64),
             tokens: mean(&|outcome| outcome.tokens as f64),
+            masks: mean(&|outcome| outcome.masks as f64),
+            probes: mean(&|outcome| outcome.probes as f64),
         }
     }
 
@@ -187,6 +205,8 @@ impl Score {
             "distance": self.distance,
             "steps": self.steps,
             "tokens": self.tokens,
+            "masks": self.masks,
+            "probes": self.probes,
         })
     }
 }

@@ -5,11 +5,12 @@ use std::fmt::Write;
 const WIDTH: f64 = 220.0;
 const HEIGHT: f64 = 170.0;
 const MARGIN: f64 = 46.0;
-const LEGEND: f64 = 30.0;
-/// Colours that stay apart for most eyes (Okabe and Ito).
+/// Place of a name in the legend.
+const NAME: (f64, f64) = (180.0, 18.0);
+/// Colours that stay apart for most eyes (Okabe and Ito). Once they are used up, lines are dashed.
 const COLOURS: [&str; 6] = ["#000000", "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#cc79a7"];
 
-/// A line: its name and its points (x, y), all positive.
+/// A line: its name and its points (x, y), of which those that are not positive have no place.
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) points: Vec<(f64, f64)>,
@@ -22,40 +23,54 @@ pub(super) struct Panel {
     pub(super) lines: Vec<Line>,
 }
 
-/// The panels in rows of `columns`, with one legend for the names of `names`, whose order gives the
-/// colours.
-pub(super) fn svg(panels: &[Panel], columns: usize, names: &[&str]) -> String {
-    let rows = panels.len().div_ceil(columns);
+/// Rows of panels with one legend for `names`, whose order gives the colours.
+pub(super) fn svg(rows: &[&[Panel]], names: &[&str]) -> String {
+    let columns = rows.iter().map(|row| row.len()).max().unwrap_or(0);
     let (cell_width, cell_height) = (WIDTH + MARGIN + 14.0, HEIGHT + 58.0);
-    let (width, height) = (cell_width * columns as f64, cell_height * rows as f64 + LEGEND);
+    let width = cell_width * columns.max(1) as f64;
+    let names_a_row = (((width - 20.0) / NAME.0) as usize).max(1);
+    let legend = NAME.1 * names.len().div_ceil(names_a_row) as f64 + 12.0;
+    let height = cell_height * rows.len() as f64 + legend;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
     );
     for (i, name) in names.iter().enumerate() {
-        let x = 10.0 + (width - 20.0) / names.len() as f64 * i as f64;
-        let colour = COLOURS[i % COLOURS.len()];
+        let x = 10.0 + NAME.0 * (i % names_a_row) as f64;
+        let y = 15.0 + NAME.1 * (i / names_a_row) as f64;
         line(
             &mut out,
             &format!(
-                "<path d=\"M{x:.1} 15h18\" stroke=\"{colour}\" stroke-width=\"2\"/><text x=\"{:.1}\" y=\"19\">{name}</text>",
-                x + 23.0
+                "<path d=\"M{x:.1} {y:.1}h22\" {}/><text x=\"{:.1}\" y=\"{:.1}\">{name}</text>",
+                stroke(i),
+                x + 27.0,
+                y + 4.0
             ),
         );
     }
-    for (i, panel) in panels.iter().enumerate() {
-        let x = cell_width * (i % columns) as f64 + MARGIN;
-        let y = cell_height * (i / columns) as f64 + LEGEND + 22.0;
-        line(&mut out, &format!("<g transform=\"translate({x:.1} {y:.1})\">"));
-        draw(&mut out, panel, names);
-        line(&mut out, "</g>");
+    for (i, row) in rows.iter().enumerate() {
+        for (j, panel) in row.iter().enumerate() {
+            let x = cell_width * j as f64 + MARGIN;
+            let y = cell_height * i as f64 + legend + 22.0;
+            line(&mut out, &format!("<g transform=\"translate({x:.1} {y:.1})\">"));
+            draw(&mut out, panel, names);
+            line(&mut out, "</g>");
+        }
     }
     line(&mut out, "</svg>");
     out
 }
 
+/// How the lines of the name at `place` are drawn.
+fn stroke(place: usize) -> String {
+    let colour = COLOURS[place % COLOURS.len()];
+    let dashes = if place < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
+    format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}")
+}
+
 fn draw(out: &mut String, panel: &Panel, names: &[&str]) {
-    let points = || panel.lines.iter().flat_map(|line| &line.points);
+    let has_place = |(x, y): &&(f64, f64)| *x > 0.0 && *y > 0.0;
+    let points = || panel.lines.iter().flat_map(|line| &line.points).filter(has_place);
     let extent = |values: &mut dyn Iterator<Item = f64>| {
         values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))
     };
@@ -106,18 +121,13 @@ fn draw(out: &mut String, panel: &Panel, names: &[&str]) {
             ),
         );
     }
-    for one in panel.lines.iter().filter(|one| !one.points.is_empty()) {
+    for one in &panel.lines {
         let Some(place) = names.iter().position(|name| *name == one.name) else { continue };
-        let path: Vec<String> =
-            one.points.iter().map(|(x, y)| format!("{:.1} {:.1}", x_at(*x), y_at(*y))).collect();
-        line(
-            out,
-            &format!(
-                "<path d=\"M{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>",
-                path.join("L"),
-                COLOURS[place % COLOURS.len()]
-            ),
-        );
+        let points = one.points.iter().filter(has_place);
+        let path: Vec<String> = points.map(|(x, y)| format!("{:.1} {:.1}", x_at(*x), y_at(*y))).collect();
+        if !path.is_empty() {
+            line(out, &format!("<path d=\"M{}\" {}/>", path.join("L"), stroke(place)));
+        }
     }
 }
 
@@ -132,15 +142,21 @@ mod tests {
     #[test]
     fn lines_lie_where_their_points_are() {
         let line = |name, points: &[(f64, f64)]| Line { name, points: points.to_vec() };
-        let lines = vec![line("none", &[]), line("falling", &[(4.0, 1.0), (16.0, 0.1), (64.0, 0.01)])];
-        let panel = Panel { title: "a panel".into(), y_label: "error", lines };
-        let found = svg(&[panel], 1, &["none", "falling"]);
-        // Two decades down over the height, two doublings of two along the width.
-        assert!(
-            found.contains("<path d=\"M0.0 0.0L110.0 85.0L220.0 170.0\" fill=\"none\" stroke=\"#e69f00\""),
-            "{found}"
-        );
-        assert_eq!(found.matches("fill=\"none\"").count(), 1);
+        let falling = [(4.0, 1.0), (8.0, 0.0), (16.0, 0.1), (64.0, 0.01)];
+        let panel = |lines| Panel { title: "a panel".into(), y_label: "error", lines };
+        let names = ["none", "falling", "2", "3", "4", "5", "6", "7"];
+        let rows = [
+            vec![panel(vec![line("none", &[]), line("falling", &falling)])],
+            vec![panel(vec![line("7", &falling)])],
+        ];
+        let found = svg(&rows.each_ref().map(Vec::as_slice), &names);
+        // Two decades down over the height, two doublings of two along the width; what is 0 has no place.
+        let path = "<path d=\"M0.0 0.0L110.0 85.0L220.0 170.0\" fill=\"none\"";
+        assert!(found.contains(&format!("{path} stroke=\"#e69f00\" stroke-width=\"2\"/>")), "{found}");
+        assert!(found.contains(&format!("{path} stroke=\"#e69f00\" stroke-width=\"2\" stroke-dasharray")));
+        // In the legend, and the two.
+        assert_eq!(found.matches("fill=\"none\"").count(), names.len() + 2);
+        assert_eq!(found.matches("<g ").count(), 2);
         for (open, close) in [("<g ", "</g>"), ("<text ", "</text>"), ("<svg ", "</svg>")] {
             assert_eq!(found.matches(open).count(), found.matches(close).count());
         }

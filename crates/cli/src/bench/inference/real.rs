@@ -10,10 +10,7 @@ use super::plan::{Outcome, PLANS, Plan, Score, Target, Truth, distance, distribu
 use crate::error::CliError;
 
 /// Numbers of particles.
-pub(super) const PARTICLES: [usize; 2] = [4, 16];
-
-/// The ways that are tried, by their place in [`PLANS`]: the schemes hardly differ.
-const WAYS: [usize; 5] = [0, 1, 3, 5, 7];
+pub(super) const PARTICLES: [usize; 3] = [4, 8, 32];
 
 /// Particles and number of the runs that the truth is taken from.
 const REFERENCE: (usize, u64) = (128, 8);
@@ -117,7 +114,7 @@ impl Case {
         let log_z_error = ((runs as f64 / weights::ess(&log_mls) - 1.0) / (runs as f64 - 1.0)).sqrt();
 
         let mut scores = Vec::new();
-        for plan in WAYS.map(|way| &PLANS[way]) {
+        for plan in &PLANS {
             let jobs = PARTICLES.iter().flat_map(|n| (0..replicates).map(|run| (*n, run))).collect();
             let mut outcomes = together(plan, &target, jobs)?;
             for n in PARTICLES {

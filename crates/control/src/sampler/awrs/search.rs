@@ -1,4 +1,6 @@
 //! One row on its way to a token: an order of candidates, the answers known, and a walk.
+//!
+//! Answers are fetched ahead. An error among them is the row's only once the walk needs that answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +11,7 @@ use super::super::Sampled;
 use super::{AwrsOptions, Estimator};
 use crate::error::{ControlError, ErrorKind};
 use crate::estimator::{FirstAccepted, GeometricWalk, Outcome, Progress, RecursiveWalk};
-use crate::potential::{Entries, Row};
+use crate::potential::{Entries, Row, RowResult};
 
 /// Above this share of the mass on one candidate, [`Estimator::Auto`] is geometric.
 const DOMINANT: f64 = 2.0 / 3.0;
@@ -48,7 +50,9 @@ pub(super) struct Search<'a> {
     /// Candidates taken from the order and not offered yet.
     queue: VecDeque<usize>,
     /// The answers known, by candidate.
-    answers: BTreeMap<usize, bool>,
+    answers: BTreeMap<usize, RowResult<bool>>,
+    /// Answers are asked for one at a time, since several together failed.
+    singly: bool,
     /// The key of the next choice.
     key: DrawKey,
     /// What the walk has said last.
@@ -78,7 +82,7 @@ impl<'a> Search<'a> {
         };
         let order = GumbelOrder::new(candidates.entries.weights(), &next(&mut key));
         let (queue, answers) = (VecDeque::new(), BTreeMap::new());
-        Self { candidates, walk, order, queue, answers, key, progress: Progress::Continue }
+        Self { candidates, walk, order, queue, answers, singly: false, key, progress: Progress::Continue }
     }
 
     /// The position of a candidate in its row.
@@ -93,10 +97,13 @@ impl<'a> Search<'a> {
 
     /// Offers the walk all candidates whose answers are known. Then lists the next ones that are
     /// not, up to `ahead`; none if the walk is done.
-    pub(super) fn advance(&mut self, ahead: usize) -> Vec<usize> {
+    ///
+    /// # Errors
+    /// That of an answer that the walk needs.
+    pub(super) fn advance(&mut self, ahead: usize) -> RowResult<Vec<usize>> {
         loop {
             if self.progress == Progress::Done {
-                return Vec::new();
+                return Ok(Vec::new());
             }
             if self.progress == Progress::Restart {
                 self.progress = Progress::Continue;
@@ -105,10 +112,10 @@ impl<'a> Search<'a> {
             }
             if self.queue.is_empty() {
                 // An order that ends before the walk is done has told everything.
-                let Some(index) = self.next_in_order() else { return Vec::new() };
+                let Some(index) = self.next_in_order() else { return Ok(Vec::new()) };
                 self.queue.push_back(index);
             }
-            let Some(accepted) = self.answer(self.queue[0]) else { break };
+            let Some(accepted) = self.answer(self.queue[0]).transpose()? else { break };
             let index = self.queue.pop_front().expect("there is a first candidate");
             self.progress = match &mut self.walk {
                 Walk::Recursive(walk) => walk.offer(index, accepted),
@@ -116,6 +123,7 @@ impl<'a> Search<'a> {
                 Walk::Improper(walk) => walk.offer(index, accepted),
             };
         }
+        let ahead = if self.singly { 1 } else { ahead.min(self.most_wanted()) };
         let mut unknown: Vec<usize> =
             self.queue.iter().copied().filter(|index| self.answer(*index).is_none()).take(ahead).collect();
         while unknown.len() < ahead {
@@ -125,18 +133,34 @@ impl<'a> Search<'a> {
                 unknown.push(index);
             }
         }
-        unknown
+        Ok(unknown)
     }
 
-    /// Notes the condition's log-weights of candidates.
-    pub(super) fn learn(&mut self, candidates: &[usize], scores: &[f64]) -> Result<(), ControlError> {
-        for (&candidate, &score) in candidates.iter().zip(scores) {
-            if score != 0.0 && score != f64::NEG_INFINITY {
-                return Err(ControlError::new(ErrorKind::Contract, "condition must be Boolean"));
-            }
-            self.answers.insert(candidate, score == 0.0);
+    /// The most candidates that the walk may still want.
+    fn most_wanted(&self) -> usize {
+        match &self.walk {
+            Walk::Recursive(walk) => walk.candidates_left().unwrap_or(usize::MAX),
+            Walk::Geometric(_) | Walk::Improper(_) => usize::MAX,
         }
-        Ok(())
+    }
+
+    /// Notes the condition's log-weights of candidates, or why there are none.
+    pub(super) fn learn(&mut self, candidates: &[usize], scores: RowResult<Vec<f64>>) {
+        match (scores, candidates) {
+            (Ok(scores), _) => {
+                let answers = scores.into_iter().map(|score| match score {
+                    0.0 => Ok(true),
+                    f64::NEG_INFINITY => Ok(false),
+                    _ => Err(ControlError::new(ErrorKind::Contract, "condition must be Boolean")),
+                });
+                self.answers.extend(candidates.iter().copied().zip(answers));
+            }
+            (Err(error), [candidate]) => {
+                self.answers.insert(*candidate, Err(error));
+            }
+            // It does not say which of them is to blame, and the walk may end before it.
+            (Err(_), _) => self.singly = true,
+        }
     }
 
     /// What the walk found, as a token with its weight.
@@ -158,11 +182,11 @@ impl<'a> Search<'a> {
     }
 
     /// The condition's answer for a candidate, if it is known.
-    fn answer(&self, index: usize) -> Option<bool> {
+    fn answer(&self, index: usize) -> Option<RowResult<bool>> {
         if !self.candidates.is_member(index) {
-            return Some(false);
+            return Some(Ok(false));
         }
-        self.answers.get(&index).copied()
+        self.answers.get(&index).cloned()
     }
 
     /// The next candidate in the order that the walk has not rejected.

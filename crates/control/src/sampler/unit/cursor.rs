@@ -289,8 +289,11 @@ impl UnitCursor {
                 Err(error) => results[row.i] = Err(error),
                 Ok(true) => {
                     let unit = std::mem::take(&mut column.unit);
-                    column.unit = self.boundary.finalize_unit(unit);
-                    results[row.i] = Ok(row.sampled(token));
+                    let finalized = guarded("the boundary", || Ok(self.boundary.finalize_unit(unit)));
+                    results[row.i] = finalized.map(|unit| {
+                        column.unit = unit;
+                        row.sampled(token)
+                    });
                 }
                 Ok(false) if column.unit.len() >= self.max_subunits => {
                     results[row.i] = Ok(Sampled { logp: row.logp, ..Sampled::DEAD });

@@ -7,12 +7,13 @@
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, TokenId};
 
-use super::{Cursors, SmcRun, Step, cancelled};
-use crate::error::ControlError;
+use super::{Cursors, SmcRun, Step};
+use crate::error::{ControlError, cancelled};
 use crate::potential::{RowResult, Status, Ticket, Want, score_after};
 use crate::record::escape;
 use crate::sampler::Sampled;
 use crate::smc::conditional::Path;
+use crate::smc::options::is_ended;
 use crate::weights;
 
 impl SmcRun {
@@ -99,7 +100,7 @@ impl SmcRun {
                 }
                 if let Some(token) = token
                     && !token.is_eos()
-                    && self.terminate_when.as_ref().is_some_and(|ends| ends(&self.population.contexts[i]))
+                    && is_ended(self.terminate_when.as_ref(), &self.population.contexts[i])?
                 {
                     self.population.contexts[i].push(TokenId::EOS);
                 }
