@@ -7,13 +7,11 @@
 //! All rows of a tick are drawn in one call, grouped by the length of their vocabulary's rows. A
 //! group with a malformed row fails, with one error, and alone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use lockstep_sample::{DrawKey, DrawMethod, Drawn, TokenId};
 use rayon::prelude::*;
 
 use crate::error::{ControlError, ErrorKind};
-use crate::potential::{Row, RowResult, panic_in};
+use crate::potential::{Row, RowResult, guarded};
 use crate::resampling::{Cumulative, Resampling};
 
 /// A row to draw a token from.
@@ -147,8 +145,7 @@ impl<F: FnMut(&[f64]) -> usize + Send> DrawFn<F> {
         let mut logps = to.row.to_dense();
         logps.resize(to.row_len, f64::NEG_INFINITY);
         logps.iter_mut().for_each(|w| *w -= log_mass);
-        let position = catch_unwind(AssertUnwindSafe(|| (self.0)(&logps)))
-            .map_err(|panic| panic_in("the draw function", &*panic))?;
+        let position = guarded("the draw function", || Ok((self.0)(&logps)))?;
         let Some(&logp) = logps.get(position).filter(|logp| **logp > f64::NEG_INFINITY) else {
             return Err(ControlError::new(
                 ErrorKind::Custom,

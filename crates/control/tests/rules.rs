@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // also in the helpers of tests
 
+#[path = "shared/listener.rs"]
+mod listener;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +14,9 @@ use lockstep_control::testkit::WeightedSet;
 use lockstep_control::{ControlError, Direct, ErrorKind, Smc, SmcOptions};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
+
+use listener::Listener;
 
 const EOS: TokenId = TokenId::EOS;
 
@@ -134,26 +138,6 @@ fn picks_from_the_final_population_have_a_key_of_their_own() {
     assert_eq!(lockstep_control::Sequences::new(vec![], vec![]).unwrap().pick_key(), None);
 }
 
-/// Counts what is said at each level.
-#[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<Level>>>);
-
-impl Subscriber for Listener {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        self.0.lock().unwrap().push(*event.metadata().level());
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn what_a_run_says_is_told_to_who_listens_and_changes_nothing() {
     let critic = || {
@@ -169,7 +153,7 @@ fn what_a_run_says_is_told_to_who_listens_and_changes_nothing() {
     });
     assert_eq!(loud, quiet);
     assert!(loud.n_failed() > 0);
-    let said = listener.0.lock().unwrap();
+    let said = listener.said();
     let count = |level: Level| said.iter().filter(|said| **said == level).count();
     assert_eq!(count(Level::WARN), loud.n_failed());
     assert!(count(Level::DEBUG) > 1);

@@ -17,9 +17,9 @@ use crate::kv::{KvBudget, Reservation};
 use crate::model::{Capabilities, Model, SeqId};
 use crate::party::{Blocked, Parties, PartyId};
 use crate::row::{RowRequest, Wish};
-use crate::scheduler::{Command, QueuedRow, Scheduler, Shared};
+use crate::scheduler::{Command, Scheduler, Shared};
 use crate::stats::Stats;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, PoisonError, Sender, mpsc, thread};
+use crate::sync::{Arc, Mutex, Ordering, PoisonError, Sender, mpsc, thread};
 use crate::ticket::{Ticket, Waits};
 
 /// A running engine. Clones are the same engine; it ends when the last handle is gone.
@@ -49,14 +49,9 @@ impl Engine {
                 }
             }
         };
-        let shared = Arc::new(Shared {
-            capabilities: model.capabilities().clone(),
-            parties: Arc::new(Parties::new(wake.clone())),
-            stats: Arc::default(),
-            kv: KvBudget::new(config.kv_bytes.unwrap_or(8 << 30), wake),
-            next_seq: Arc::new(AtomicU64::new(0)),
-            failed: Mutex::default(),
-        });
+        let parties = Arc::new(Parties::new(wake.clone()));
+        let kv = KvBudget::new(config.kv_bytes.unwrap_or(8 << 30), wake);
+        let shared = Arc::new(Shared::new(model.capabilities().clone(), parties, kv));
         let scheduler = Scheduler::new(Box::new(model), queue, Arc::clone(&shared), handle, &config);
         thread::Builder::new()
             .name("lockstep-engine".into())
@@ -238,13 +233,8 @@ impl Party {
         }
         self.engine.shared.parties.touch(self.id);
         let parties = Arc::clone(&self.engine.shared.parties);
-        let (ticket, slot) = Ticket::new(&rows, parties, self.id);
-        self.waits.note(&slot)?;
-        let rows = rows
-            .into_iter()
-            .enumerate()
-            .map(|(index, request)| QueuedRow { index, request, slot: Arc::clone(&slot) })
-            .collect();
+        let (ticket, rows) = Ticket::new(rows, parties, self.id);
+        self.waits.note(&ticket)?;
         self.engine
             .commands
             .send(Command::Rows(rows))

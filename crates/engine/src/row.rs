@@ -27,6 +27,13 @@ pub struct RowRequest {
     pub wishes: Vec<Wish>,
 }
 
+impl RowRequest {
+    /// An error for each of its wishes.
+    pub(crate) fn all_fail(&self, error: &EngineError) -> Vec<RowResult> {
+        self.wishes.iter().map(|_| Err(error.clone())).collect()
+    }
+}
+
 /// One thing wanted of a row of logits.
 #[derive(Clone, Debug)]
 pub enum Wish {

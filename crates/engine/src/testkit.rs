@@ -2,7 +2,8 @@
 //!
 //! It is exact, so whole runs can be checked against enumeration, and it notes what it was asked.
 //! Its state can be that of other architectures too: one that cannot be cut ([`ScriptedModel::recurrent`]),
-//! or one that forgets ([`ScriptedModel::sliding_window`]).
+//! or one that forgets ([`ScriptedModel::sliding_window`]). And its calls can fail
+//! ([`ScriptedModel::faults`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,16 @@ use crate::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, Model
 use crate::vocab::{TokenEntry, Vocabulary};
 
 type Script = dyn Fn(&[TokenId]) -> Vec<f32> + Send;
+type Faults = dyn FnMut(Call) -> Result<(), ModelError> + Send;
+
+/// A call of a [`ScriptedModel`] that may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The forward of this number, from 1, failed ones included.
+    Forward(u64),
+    /// A sequence is freed.
+    Free,
+}
 
 /// A model whose logits are a given function of the whole token history.
 pub struct ScriptedModel {
@@ -21,6 +32,9 @@ pub struct ScriptedModel {
     script: Box<Script>,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
     window: usize,
+    faults: Box<Faults>,
+    /// Forwards, failed ones included.
+    calls: u64,
     log: Arc<ForwardLog>,
 }
 
@@ -84,6 +98,8 @@ impl ScriptedModel {
             script: Box::new(script),
             sequences: BTreeMap::new(),
             window: usize::MAX,
+            faults: Box::new(|_| Ok(())),
+            calls: 0,
             log: Arc::default(),
         }
     }
@@ -108,6 +124,24 @@ impl ScriptedModel {
     pub fn sliding_window(mut self, tokens: usize) -> Self {
         self.window = tokens;
         self.recurrent()
+    }
+
+    /// Asks `faults` before every such call: it may fail the call, which then changes nothing, or
+    /// panic. Freeing cannot fail, only panic.
+    #[must_use]
+    pub fn faults(mut self, faults: impl FnMut(Call) -> Result<(), ModelError> + Send + 'static) -> Self {
+        self.faults = Box::new(faults);
+        self
+    }
+
+    /// Fails the forwards of these numbers, from 1, with "no room".
+    #[must_use]
+    pub fn fails_at(self, forwards: impl IntoIterator<Item = u64>, kind: ModelErrorKind) -> Self {
+        let forwards: Vec<u64> = forwards.into_iter().collect();
+        self.faults(move |call| match call {
+            Call::Forward(number) if forwards.contains(&number) => Err(ModelError::new(kind, "no room")),
+            _ => Ok(()),
+        })
     }
 
     /// The counters, to keep when the model moves to its engine.
@@ -157,6 +191,7 @@ impl Model for ScriptedModel {
     }
 
     fn free(&mut self, seq: SeqId) {
+        let _ = (self.faults)(Call::Free);
         self.sequences.remove(&seq);
         self.log.held.store(self.sequences.len() as u64, Ordering::SeqCst);
     }
@@ -166,6 +201,8 @@ impl Model for ScriptedModel {
     }
 
     fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
+        self.calls += 1;
+        (self.faults)(Call::Forward(self.calls))?;
         let mut wanted = Vec::new();
         for item in batch {
             let tokens = self.sequences.get_mut(&item.seq).ok_or_else(|| unknown(item.seq))?;

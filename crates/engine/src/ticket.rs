@@ -14,16 +14,23 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(rows: &[RowRequest], parties: Arc<Parties>, party: PartyId) -> (Self, Arc<Slot>) {
+    /// A ticket for `requests`, and what goes to the scheduler.
+    pub(crate) fn new(
+        requests: Vec<RowRequest>,
+        parties: Arc<Parties>,
+        party: PartyId,
+    ) -> (Self, Vec<QueuedRow>) {
         let state = State {
-            wishes: rows.iter().map(|row| row.wishes.len()).collect(),
-            results: vec![Vec::new(); rows.len()],
-            missing: rows.len(),
+            wishes: requests.iter().map(|request| request.wishes.len()).collect(),
+            results: vec![Vec::new(); requests.len()],
+            missing: requests.len(),
             cancelled: false,
             blocked: Blocked::default(),
         };
         let slot = Arc::new(Slot { state: Mutex::new(state), done: Condvar::new() });
-        (Self { slot: Arc::clone(&slot), parties, party }, slot)
+        let queued = |(index, request)| QueuedRow { index, request, slot: Some(Arc::clone(&slot)) };
+        let rows = requests.into_iter().enumerate().map(queued).collect();
+        (Self { slot, parties, party }, rows)
     }
 
     /// Blocks until every row is answered: for each row, in order, a result for each of its wishes.
@@ -59,13 +66,13 @@ struct Pending {
 
 impl Waits {
     /// Notes a ticket, unless the party is cancelled.
-    pub(crate) fn note(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+    pub(crate) fn note(&self, ticket: &Ticket) -> Result<(), EngineError> {
         let mut pending = self.lock();
         if pending.cancelled {
             return Err(EngineError::Cancelled);
         }
         pending.slots.retain(|slot| slot.strong_count() > 0);
-        pending.slots.push(Arc::downgrade(slot));
+        pending.slots.push(Arc::downgrade(&ticket.slot));
         Ok(())
     }
 
@@ -84,9 +91,51 @@ impl Waits {
     }
 }
 
-/// Where the scheduler puts the answers of one ticket.
+/// A row that waits for a forward. Dropped, it answers that it never got there.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct QueuedRow {
+    pub(crate) request: RowRequest,
+    index: usize,
+    /// `None` once it is answered.
+    slot: Option<Arc<Slot>>,
+}
+
+impl QueuedRow {
+    /// The parties that wait for it are at work again: it is about to be answered. Whoever answers
+    /// several rows says so to all of them first. Otherwise the first to be answered could find the
+    /// others still waiting, and go on without them wherever it meets them next.
+    pub(crate) fn resume(&self) {
+        if let Some(slot) = &self.slot {
+            std::mem::take(&mut slot.lock().blocked).resume();
+        }
+    }
+
+    /// Answers it.
+    pub(crate) fn answer(mut self, results: Vec<RowResult>) {
+        if let Some(slot) = self.slot.take() {
+            slot.answer(self.index, results);
+        }
+    }
+
+    /// Answers it with an error.
+    pub(crate) fn fail(self, error: &EngineError) {
+        let results = self.request.all_fail(error);
+        self.answer(results);
+    }
+}
+
+impl Drop for QueuedRow {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let error = EngineError::Stopped("its thread has ended".into());
+            slot.answer(self.index, self.request.all_fail(&error));
+        }
+    }
+}
+
+/// Where the answers of one ticket go.
+#[derive(Debug)]
+struct Slot {
     state: Mutex<State>,
     done: Condvar,
 }
@@ -102,15 +151,8 @@ struct State {
 }
 
 impl Slot {
-    /// The parties that wait for it are at work again: it is about to be answered. Whoever answers
-    /// several slots says so to all of them first. Otherwise the first to be answered could find
-    /// the others still waiting, and go on without them wherever it meets them next.
-    pub(crate) fn resume(&self) {
-        std::mem::take(&mut self.lock().blocked).resume();
-    }
-
     /// Answers row `index`.
-    pub(crate) fn answer(&self, index: usize, results: Vec<RowResult>) {
+    fn answer(&self, index: usize, results: Vec<RowResult>) {
         let mut state = self.lock();
         if state.cancelled {
             return;
@@ -138,5 +180,32 @@ impl Slot {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SeqId;
+    use crate::row::Wish;
+    use crate::testkit::vocabulary;
+
+    #[test]
+    fn rows_that_get_nowhere_are_answered() {
+        let parties = Arc::new(Parties::new(|| {}));
+        let party = parties.join();
+        let request = RowRequest {
+            seq: SeqId(0),
+            tokens: Vec::new(),
+            temperature: 1.0,
+            vocab: vocabulary(&["a"], &[]),
+            wishes: vec![Wish::Row, Wish::Hold],
+        };
+        let (ticket, mut rows) = Ticket::new(vec![request.clone(), request], parties, party);
+        rows.remove(0).answer(Vec::new());
+        drop(rows);
+        let answers = ticket.wait();
+        assert!(answers[0].is_empty() && answers[1].len() == 2);
+        assert!(answers[1].iter().all(|answer| matches!(answer, Err(EngineError::Stopped(_)))));
     }
 }

@@ -6,9 +6,9 @@ use std::num::NonZero;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use lockstep_engine::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId};
+use lockstep_engine::model::ModelErrorKind;
 use lockstep_engine::row::{Reply, RowRequest, Wish};
-use lockstep_engine::testkit::{ScriptedModel, vocabulary};
+use lockstep_engine::testkit::{Call, ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_engine::{Engine, EngineConfig, EngineError, Party, Sequence, StragglerWait, TokenId};
 use lockstep_sample::{Bitset, DrawKey, DrawMethod, ProblemKey};
@@ -236,45 +236,9 @@ fn a_bad_row_errs_alone() {
     assert!(answers[4][0].as_ref().unwrap_err().to_string().contains("no adapter `tuned`"));
 }
 
-/// Fails in its first forward; panics there if `panics`.
-struct Failing {
-    inner: ScriptedModel,
-    forwards: u32,
-    panics: bool,
-}
-
-impl Model for Failing {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-    fn open(&mut self, seq: SeqId, adapter: Option<&str>) -> Result<(), ModelError> {
-        self.inner.open(seq, adapter)
-    }
-    fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<(), ModelError> {
-        self.inner.fork(parent, child)
-    }
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
-        self.inner.truncate(seq, len)
-    }
-    fn free(&mut self, seq: SeqId) {
-        self.inner.free(seq);
-    }
-    fn len(&self, seq: SeqId) -> Option<usize> {
-        self.inner.len(seq)
-    }
-    fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
-        self.forwards += 1;
-        if self.forwards == 1 {
-            assert!(!self.panics, "out of luck");
-            return Err(ModelError::new(ModelErrorKind::Limit, "no room"));
-        }
-        self.inner.forward(batch, sink)
-    }
-}
-
 #[test]
 fn a_failing_forward_errs_its_rows_and_the_engine_goes_on() {
-    let model = Failing { inner: ScriptedModel::new(4, script), forwards: 0, panics: false };
+    let model = ScriptedModel::new(4, script).fails_at([1], ModelErrorKind::Limit);
     let engine = Engine::start(model, config());
     let party = engine.party();
     let seq = party.open(None);
@@ -285,7 +249,10 @@ fn a_failing_forward_errs_its_rows_and_the_engine_goes_on() {
 
 #[test]
 fn a_panicking_model_answers_everybody() {
-    let model = Failing { inner: ScriptedModel::new(4, script), forwards: 0, panics: true };
+    let model = ScriptedModel::new(4, script).faults(|call| match call {
+        Call::Forward(1) => panic!("out of luck"),
+        _ => Ok(()),
+    });
     let engine = Engine::start(model, config());
     let party = engine.party();
     let seq = party.open(None);
@@ -293,6 +260,37 @@ fn a_panicking_model_answers_everybody() {
     assert!(answers[0][0].as_ref().unwrap_err().to_string().contains("the model panicked: out of luck"));
     let later = party.submit(vec![row(&seq, &[0], Wish::Row)]).unwrap().wait();
     assert!(matches!(later[0][0], Err(EngineError::Stopped(_))));
+}
+
+#[test]
+fn a_panic_while_a_sequence_is_freed_ends_the_engine_and_nobody_waits() {
+    let model = ScriptedModel::new(4, script).faults(|call| match call {
+        Call::Free => panic!("out of luck"),
+        Call::Forward(_) => Ok(()),
+    });
+    let engine = Engine::start(model, config());
+    let party = engine.party();
+    let (seq, dropped) = (party.open(None), party.open(None));
+    assert_close(&weights(&party, &seq, &[0]), &expected(&[0]));
+    drop(dropped);
+    let answers = party.submit(vec![row(&seq, &[1], Wish::Row)]).unwrap().wait();
+    let error = answers[0][0].as_ref().unwrap_err();
+    assert!(matches!(error, EngineError::Stopped(_)));
+    assert!(error.to_string().contains("the model panicked: out of luck"), "{error}");
+}
+
+#[test]
+fn a_row_whose_sequence_is_dropped_is_answered() {
+    let engine = Engine::start(ScriptedModel::new(4, script), config());
+    let (party, busy) = (engine.party(), engine.party());
+    let (seq, other) = (party.open(None), busy.open(None));
+    // The other party, which is busy, keeps the forward from starting until it waits.
+    let ticket = party.submit(vec![row(&seq, &[0], Wish::Row)]).unwrap();
+    drop(seq);
+    let also = busy.submit(vec![row(&other, &[0], Wish::Row)]).unwrap();
+    assert!(also.wait()[0][0].is_ok());
+    let error = ticket.wait()[0][0].as_ref().unwrap_err().to_string();
+    assert_eq!(error, "model: the sequence was dropped before its forward");
 }
 
 #[test]

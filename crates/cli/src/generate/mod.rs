@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lockstep::engine::{EngineConfig, FinishReason, Generated, RowEvent, RowLimits};
+use lockstep::engine::{EngineConfig, FinishReason, Generated, RowLimits};
 use lockstep::model::{self, LoadOptions};
 
 use crate::args::GenerateArgs;
@@ -38,33 +38,16 @@ fn generate_one(args: &GenerateArgs) -> Result<ExitCode, CliError> {
     let model = load(args, 1)?;
     let spec = settings.spec(&model, text.tokens(&model)?)?;
     let interrupted = interrupt::flag()?;
-    let mut stream = model.engine.submit(vec![spec]).map_err(|error| settings::refused(&error))?.remove(0);
+    let stream = model.engine.submit(vec![spec]).map_err(|error| settings::refused(&error))?.remove(0);
     let (engine, id) = (model.engine.clone(), stream.id());
     interrupt::then(move || engine.cancel(&[id]));
 
     let start = Instant::now();
     let mut out = io::stdout();
-    let mut generated = None;
-    let (mut tokens, mut written) = (Vec::new(), String::new());
-    for event in &mut stream {
-        let (piece, finished) = match event {
-            RowEvent::Token(token) => {
-                let piece = token.text.clone();
-                tokens.push(token);
-                (piece, None)
-            }
-            RowEvent::Finished(finished) => (finished.text.clone(), Some(finished)),
-        };
-        written.push_str(&piece);
-        if !args.json {
-            out.write_all(piece.as_bytes()).and_then(|()| out.flush()).map_err(unwritable)?;
-        }
-        if let Some(finished) = finished {
-            let tokens = std::mem::take(&mut tokens);
-            generated = Some(Generated { tokens, text: std::mem::take(&mut written), finished });
-        }
-    }
-    let generated = generated.expect("a stream ends with how its row ended");
+    let generated = stream.wait_with(|event| match args.json {
+        true => Ok(()),
+        false => out.write_all(event.text().as_bytes()).and_then(|()| out.flush()).map_err(unwritable),
+    })?;
     if let FinishReason::Error(error) = &generated.finished.reason {
         return Err(CliError::failed(error));
     }

@@ -4,13 +4,14 @@
 //! runs short of rows; a line's result is the same alone and in any company.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lockstep::engine::generation::{RowId, RowToken};
+use lockstep::engine::generation::RowId;
 use lockstep::engine::text::Message;
-use lockstep::engine::{FinishReason, Generated, RowEvent, RowStream};
+use lockstep::engine::{FinishReason, RowEvent, RowStream};
 use lockstep::model::Loaded;
 use serde_json::{Map, Value};
 
@@ -119,26 +120,20 @@ impl Flow {
     /// The result of a line; `None` if it was interrupted.
     fn wait(&mut self, pending: Pending) -> Option<Value> {
         let Pending { number, id, row } = pending;
-        let mut row = match row {
+        let row = match row {
             Ok(row) => row,
             Err(error) => {
                 self.progress.failed();
                 return Some(failure(&id, number, &error));
             }
         };
-        let mut tokens: Vec<RowToken> = Vec::new();
-        let mut written = String::new();
-        let finished = loop {
-            match row.next().expect("a stream ends with how its row ended") {
-                RowEvent::Token(token) => {
-                    self.progress.step(1);
-                    written.push_str(&token.text);
-                    tokens.push(token);
-                }
-                RowEvent::Finished(finished) => break finished,
+        let Ok(generated) = row.wait_with(|event| -> Result<(), Infallible> {
+            if let RowEvent::Token(_) = event {
+                self.progress.step(1);
             }
-        };
-        match &finished.reason {
+            Ok(())
+        });
+        match &generated.finished.reason {
             FinishReason::Cancelled => None,
             FinishReason::Error(error) => {
                 self.progress.failed();
@@ -146,8 +141,6 @@ impl Flow {
             }
             FinishReason::Stop(_) | FinishReason::Length => {
                 self.progress.solved();
-                written.push_str(&finished.text);
-                let generated = Generated { tokens, text: written, finished };
                 Some(text::result(self.model(), Some(&id), &generated))
             }
         }

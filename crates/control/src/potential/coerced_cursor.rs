@@ -11,7 +11,7 @@ use lockstep_sample::TokenId;
 
 use super::row::add;
 use super::spelling::Spelling;
-use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want, entrywise};
+use super::{Answer, Cursor, Row, RowResult, Status, Ticket, Want, entrywise, score_after};
 
 pub(crate) struct CoercedCursor {
     inner: Box<dyn Cursor>,
@@ -84,11 +84,7 @@ impl Cursor for CoercedCursor {
         let silent: Vec<usize> = (0..rows.len()).filter(|i| spelled[*i].is_empty()).collect();
         let scores = self.inner.score(&silent.iter().map(|i| rows[*i]).collect::<Vec<_>>());
         for (i, score) in silent.into_iter().zip(scores) {
-            statuses[i] = match score {
-                Err(error) => Status::Failed(error),
-                Ok(f64::NEG_INFINITY) => Status::Dead,
-                Ok(_) => Status::Live,
-            };
+            statuses[i] = Status::of(&score);
         }
         statuses
     }
@@ -131,11 +127,7 @@ fn weigh(
     }
     let all: Vec<usize> = (0..scratch.len()).collect();
     let spans: Vec<&[TokenId]> = spelled.iter().map(Vec::as_slice).collect();
-    let statuses = scratch.advance(&all, &spans);
-    let mut weights = statuses.into_iter().zip(scratch.score(&all)).map(|(status, score)| match status {
-        Status::Failed(error) => Err(error),
-        _ => score,
-    });
+    let mut weights = score_after(&mut *scratch, &all, &spans).into_iter();
     let mut next = || weights.next().expect("a weight for each copy");
     let mut answers = Vec::with_capacity(tokens.len());
     for tokens in tokens {

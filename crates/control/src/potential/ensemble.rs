@@ -8,6 +8,7 @@ use lockstep_sample::{Bitset, TokenId};
 use super::ensemble_op::EnsembleOp;
 use super::{
     Answer, Claims, Cursor, Demands, Potential, Row, RowResult, Run, Status, Ticket, Want, entrywise,
+    score_after,
 };
 use crate::error::{ControlError, ErrorKind};
 
@@ -100,10 +101,7 @@ impl Ensemble {
     pub fn component_logws(&self, context: &[TokenId], run: &Run) -> Result<(f64, f64), ControlError> {
         let weigh = |component: &dyn Potential| {
             let mut cursor = component.open(1, run)?;
-            if let Some(Status::Failed(error)) = cursor.advance(&[0], &[context]).pop() {
-                return Err(error);
-            }
-            cursor.score(&[0]).pop().expect("a score for the one row")
+            score_after(&mut *cursor, &[0], &[context]).pop().expect("a weight for the one row")
         };
         Ok((weigh(&*self.first)?, weigh(&*self.second)?))
     }

@@ -4,13 +4,18 @@
 //! set. The cursor holds one KV sequence for each *distinct* history: rows that share theirs (all
 //! of them at first, copies after a selection) share its forwards too, until they part.
 
+mod columns;
+mod cursor;
+
 use std::sync::Arc;
 
 use lockstep_engine::Engine;
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{EosSet, TokenId};
 
-use super::llm_cursor::{Columns, LlmCursor};
+use columns::Columns;
+use cursor::LlmCursor;
+
 use super::{Claims, Cursor, Demands, Potential, Run};
 use crate::error::{ControlError, ErrorKind};
 

@@ -4,7 +4,6 @@
 //! after the straggler wait. The last to arrive makes it, on its own thread, for everybody.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use lockstep_engine::party::{Blocked, Parties, PartyId};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{Claims, RowResult, panic_error};
+use super::{Claims, RowResult, guarded};
 use crate::error::{ControlError, ErrorKind};
 
 /// A potential whose calls are dear and batch well: a remote scorer, a network of one's own.
@@ -131,16 +130,17 @@ impl<P: BatchPotential> Meeting<P> {
     /// Waits for the answers to `call`, making the batch that has them if it falls to this caller.
     pub(super) fn wait(&self, party: PartyId, call: &Arc<Call>) -> Vec<RowResult<f64>> {
         self.parties.touch(party);
-        if let Some(answers) = lock(&call.outcome).answers.take() {
+        let mut outcome = lock(&call.outcome);
+        if let Some(answers) = outcome.answers.take() {
             return answers;
         }
-        lock(&call.outcome).blocked = Blocked::here();
+        // Under the lock, so that whoever answers knows whom to call back to work.
+        outcome.blocked = Blocked::here();
+        drop(outcome);
         let mut state = lock(&self.shared.state);
         loop {
             let mut outcome = lock(&call.outcome);
             if let Some(answers) = outcome.answers.take() {
-                // Empty unless the answers came before this thread was known to wait.
-                std::mem::take(&mut outcome.blocked).resume();
                 return answers;
             }
             if state.cancelled.contains(&party) {
@@ -272,8 +272,7 @@ fn in_one_call(contexts: &[&[TokenId]], call: impl Fn(&[&[TokenId]]) -> Batch) -
 
 /// A call of user code: its panics are errors, and so is another number of results.
 fn checked(contexts: &[&[TokenId]], call: impl Fn(&[&[TokenId]]) -> Batch) -> Batch {
-    let results = catch_unwind(AssertUnwindSafe(|| call(contexts)))
-        .unwrap_or_else(|panic| Err(panic_error(&*panic)))?;
+    let results = guarded("the potential", || call(contexts))?;
     if results.len() != contexts.len() {
         return Err(ControlError::new(
             ErrorKind::Contract,

@@ -24,7 +24,6 @@ mod entrywise;
 mod ext;
 mod harmony;
 mod llm;
-mod llm_cursor;
 mod mapped;
 mod meeting;
 mod normalized;
@@ -42,6 +41,7 @@ mod walk;
 mod wfsa;
 mod words;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
@@ -131,6 +131,15 @@ pub enum Status {
 }
 
 impl Status {
+    /// The status of a row that weighs so much.
+    pub(crate) fn of(weight: &RowResult<f64>) -> Self {
+        match weight {
+            Err(error) => Self::Failed(error.clone()),
+            Ok(f64::NEG_INFINITY) => Self::Dead,
+            Ok(_) => Self::Live,
+        }
+    }
+
     /// The status of a row that two cursors moved: failed or dead in one is so in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -142,9 +151,21 @@ impl Status {
     }
 }
 
-/// A panic in a potential written elsewhere as an error.
-pub(crate) fn panic_error(panic: &(dyn std::any::Any + Send)) -> ControlError {
-    panic_in("the potential", panic)
+/// Has the rows of `cursor` take their spans; their weights after that.
+pub(crate) fn score_after(
+    cursor: &mut dyn Cursor,
+    rows: &[usize],
+    spans: &[&[TokenId]],
+) -> Vec<RowResult<f64>> {
+    let statuses = cursor.advance(rows, spans);
+    let scores = cursor.score(rows);
+    let weight = |(status, score)| if let Status::Failed(error) = status { Err(error) } else { score };
+    statuses.into_iter().zip(scores).map(weight).collect()
+}
+
+/// Calls `what`, user code: a panic there is an error like any other.
+pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> RowResult<T>) -> RowResult<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(panic_in(what, &*panic)))
 }
 
 /// A panic in `what`, user code, as an error.

@@ -3,16 +3,13 @@
 //! Whoever writes a potential needs no cursor: `prefix` and `complete` of a whole sequence are
 //! enough. The default cursor keeps each row's tokens and its last prefix weight.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{
-    Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed, panic_error,
-};
+use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed, guarded};
 use crate::error::ControlError;
 
 /// A potential as a function of whole sequences. Values are natural logs; see the laws of
@@ -72,7 +69,7 @@ impl<P: SequencePotential + 'static> Potential for FromSequences<P> {
     }
 
     fn open(&self, n: usize, _run: &Run) -> Result<Box<dyn Cursor>, ControlError> {
-        let weight = guarded(|| self.potential.prefix(&[]));
+        let weight = guarded("the potential", || self.potential.prefix(&[]));
         let row = Column { tokens: Vec::new(), weight, closed: false };
         let (potential, advised) = (Arc::clone(&self.potential), Arc::clone(&self.advised));
         Ok(Box::new(SequencesCursor { potential, advised, rows: vec![row; n] }))
@@ -109,12 +106,12 @@ impl<P: SequencePotential> SequencesCursor<P> {
     /// The weight of `tokens` and one more.
     fn extended(&self, tokens: &[TokenId], token: TokenId) -> RowResult<f64> {
         if token.is_eos() {
-            return guarded(|| self.potential.complete(tokens));
+            return guarded("the potential", || self.potential.complete(tokens));
         }
         if !self.potential.vocab().is_member(token) {
             return Ok(f64::NEG_INFINITY);
         }
-        guarded(|| self.potential.prefix(&[tokens, &[token]].concat()))
+        guarded("the potential", || self.potential.prefix(&[tokens, &[token]].concat()))
     }
 
     fn row(&self, row: &Column) -> RowResult<Row> {
@@ -177,11 +174,7 @@ impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
                     }
                 }
             }
-            statuses.push(match &column.weight {
-                Err(error) => Status::Failed(error.clone()),
-                Ok(f64::NEG_INFINITY) => Status::Dead,
-                Ok(_) => Status::Live,
-            });
+            statuses.push(Status::of(&column.weight));
             self.rows[row] = column;
         }
         statuses
@@ -217,9 +210,4 @@ impl<P: SequencePotential + 'static> Cursor for SequencesCursor<P> {
             self.rows[*row] = Column { tokens: Vec::new(), weight: Ok(f64::NEG_INFINITY), closed: false };
         }
     }
-}
-
-/// Runs user code; a panic there is an error like any other.
-fn guarded(call: impl FnOnce() -> RowResult<f64>) -> RowResult<f64> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(panic_error(&*panic)))
 }

@@ -4,13 +4,12 @@
 //! fed only the row's new symbols. Copies of a row share one state until one of them reads on; only
 //! then is it cloned, so that a selection costs nothing and a step costs its own symbols.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::TokenId;
 
-use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed};
+use super::{Answer, Claims, Cursor, Potential, Row, RowResult, Run, Status, Ticket, Want, closed, guarded};
 use crate::error::{ControlError, ErrorKind};
 
 /// What one sequence has been read into.
@@ -66,7 +65,7 @@ impl Stateful {
     }
 
     fn empty(&self) -> Column {
-        match guarded(|| {
+        match guarded("the potential", || {
             let state = (self.start)();
             let weight = told(&*state)?;
             Ok((state, weight))
@@ -124,16 +123,16 @@ impl Column {
                 self.feed(state, symbols, end.is_some());
             }
         }
-        match &self.weight {
-            Err(error) => Status::Failed(error.clone()),
-            Ok(f64::NEG_INFINITY) => Status::Dead,
-            Ok(_) if self.closed && end.is_none_or(|end| end + 1 < span.len()) => Status::Failed(closed()),
-            Ok(_) => Status::Live,
+        match Status::of(&self.weight) {
+            Status::Live if self.closed && end.is_none_or(|end| end + 1 < span.len()) => {
+                Status::Failed(closed())
+            }
+            status => status,
         }
     }
 
     fn feed(&mut self, mut state: Arc<Box<dyn ParticleState>>, symbols: &[TokenId], ends: bool) {
-        self.weight = guarded(|| {
+        self.weight = guarded("the potential", || {
             if Arc::get_mut(&mut state).is_none() {
                 state = Arc::new(state.clone_box());
             }
@@ -260,16 +259,4 @@ fn told(state: &dyn ParticleState) -> RowResult<f64> {
         ErrorKind::Contract,
         format!("a state's score is {weight}: a log-weight is finite or -inf"),
     ))
-}
-
-/// Runs user code; a panic there is an error like any other.
-fn guarded<T>(call: impl FnOnce() -> RowResult<T>) -> RowResult<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        Err(ControlError::new(ErrorKind::Custom, format!("the potential panicked: {text}")))
-    })
 }

@@ -1,7 +1,6 @@
 //! Maps from sequences of tokens to another vocabulary's symbols, and potentials under maps that
 //! must see whole sequences.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockstep_engine::vocab::Vocabulary;
@@ -10,7 +9,7 @@ use lockstep_sample::{Bitset, TokenId};
 use super::coerced::ordinary;
 use super::sequences::SequencePotential;
 use super::spelling::stranger;
-use super::{Cursor, RowResult, Status, panic_error};
+use super::{Cursor, RowResult, Status, guarded};
 use crate::error::{ControlError, ErrorKind};
 
 /// A function from a sequence of tokens, without end, to symbols of an inner vocabulary.
@@ -62,8 +61,7 @@ impl SymbolMap {
     ) -> RowResult<Vec<Option<Box<[TokenId]>>>> {
         let mut spellings = vec![None; vocab.len()];
         for token in ordinary(vocab) {
-            let symbols = catch_unwind(AssertUnwindSafe(|| self.apply(vocab, inner, &[token])))
-                .unwrap_or_else(|panic| Err(panic_error(&*panic)))?;
+            let symbols = guarded("the potential", || self.apply(vocab, inner, &[token]))?;
             if symbols.iter().all(|symbol| inner.is_member(*symbol)) {
                 spellings[token.index()] = Some(symbols.into_boxed_slice());
             }

@@ -4,6 +4,8 @@
 
 mod broken;
 mod coerced;
+#[path = "../shared/listener.rs"]
+mod listener;
 mod llm;
 mod product;
 mod sequences;

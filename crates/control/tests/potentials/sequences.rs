@@ -1,34 +1,12 @@
 //! Potentials given as functions of whole sequences.
 
-use std::sync::{Arc, Mutex};
-
 use lockstep_control::potential::{Claims, Run};
 use lockstep_engine::vocab::{TokenEntry, Vocabulary};
 use lockstep_sample::EosSet;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
+use crate::listener::Listener;
 use crate::support::{function, ids};
-
-/// The levels of all that is said.
-#[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<Level>>>);
-
-impl Subscriber for Listener {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        self.0.lock().unwrap().push(*event.metadata().level());
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
 
 #[test]
 fn the_first_whole_row_over_many_tokens_logs_advice() {
@@ -40,10 +18,10 @@ fn the_first_whole_row_over_many_tokens_logs_advice() {
         tracing::subscriber::with_default(listener.clone(), || {
             let mut cursor = potential.open(2, &Run::default()).unwrap();
             let _ = cursor.probe(&[0], vec![ids(&[3, 4])]);
-            assert!(listener.0.lock().unwrap().is_empty(), "few tokens are not dear");
+            assert!(listener.said().is_empty(), "few tokens are not dear");
             let _ = cursor.logw_next(&[0, 1]);
             let _ = potential.open(1, &Run::default()).unwrap().logw_next(&[0]);
         });
-        assert_eq!(*listener.0.lock().unwrap(), expected);
+        assert_eq!(listener.said(), expected);
     }
 }

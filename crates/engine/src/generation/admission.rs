@@ -8,7 +8,6 @@ use super::slot::Stage;
 use super::stream::FinishReason;
 use crate::kv::{Place, Reservation};
 use crate::model::{Model, ModelError, SeqId};
-use crate::scheduler::guarded;
 use crate::sync::{Arc, Mutex, PoisonError};
 
 impl Rows {
@@ -127,12 +126,12 @@ impl Rows {
         let seq = self.new_seq();
         let slot = &mut self.active[at];
         let Some(hit) = hit else {
-            guarded(|| model.open(seq, slot.adapter.as_deref()))?;
+            model.open(seq, slot.adapter.as_deref())?;
             return Ok(seq);
         };
-        guarded(|| model.fork(hit.seq, seq))?;
+        model.fork(hit.seq, seq)?;
         if model.len(seq).is_some_and(|len| len > hit.len)
-            && let Err(error) = guarded(|| model.truncate(seq, hit.len))
+            && let Err(error) = model.truncate(seq, hit.len)
         {
             model.free(seq);
             return Err(error);
@@ -157,7 +156,7 @@ impl Rows {
             return;
         }
         let seq = self.new_seq();
-        if guarded(|| model.fork(parent, seq)).is_err() {
+        if model.fork(parent, seq).is_err() {
             return;
         }
         let shared = self.capabilities.shared_kv_bytes(tokens.len());

@@ -17,7 +17,7 @@ use crate::config::RowLimits;
 use crate::error::EngineError;
 use crate::kv::{KvBudget, Place};
 use crate::model::{Capabilities, Model, SeqId};
-use crate::scheduler::{Command, guarded};
+use crate::scheduler::Command;
 use crate::stats::Stats;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, PoisonError, Sender, Weak};
 
@@ -127,7 +127,7 @@ impl Rows {
     }
 
     /// The shares of the next step: a token for each row that draws, and at most `budget` of prompts,
-    /// oldest first. Without a budget, as many as a forward takes, if nothing draws.
+    /// oldest first.
     pub(crate) fn plan(&self, budget: usize) -> Vec<Feed> {
         let due = |(at, slot): (usize, &Slot)| {
             let n = slot.due();
@@ -179,12 +179,13 @@ impl Rows {
 
     /// The forward that held `feed` is done.
     pub(crate) fn fed(&mut self, feed: &Feed, model: &mut dyn Model) {
+        if feed.is_prompt {
+            self.count(|stats| stats.prompt_tokens += (feed.end - feed.start) as u64);
+        }
         let slot = &mut self.active[feed.at];
         slot.fed = feed.end;
         if slot.stage == Stage::Prefill && slot.fed == slot.prompt_len {
             slot.stage = Stage::Decode;
-            let read = (slot.prompt_len - slot.cached) as u64;
-            self.count(|stats| stats.prompt_tokens += read);
             self.fork_followers(feed.at, model);
             self.store_prompt(feed.at, model);
         }
@@ -198,11 +199,14 @@ impl Rows {
                 break;
             }
             let child = self.new_seq();
-            let forked = guarded(|| model.fork(parent, child));
+            let forked = model.fork(parent, child);
             let slot = &mut self.active[follower];
             (slot.stage, slot.fed, slot.cached) = (Stage::Decode, fed, slot.prompt_len);
             match forked {
-                Ok(()) => slot.seq = Some(child),
+                Ok(()) => {
+                    slot.seq = Some(child);
+                    self.count(|stats| stats.cached_tokens += fed as u64);
+                }
                 Err(error) => self.end(follower, FinishReason::Error(error.into()), model),
             }
         }

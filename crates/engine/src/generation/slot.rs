@@ -152,7 +152,7 @@ impl Slot {
         let _ = self.events.send(event);
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    fn usage(&self) -> Usage {
         Usage { prompt_tokens: self.prompt_len, cached_tokens: self.cached, drawn_tokens: self.drawn }
     }
 

@@ -1,5 +1,6 @@
 //! What becomes of a generating row, as its submitter sees it.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use lockstep_sample::{Logprobs, TokenId};
@@ -27,6 +28,18 @@ pub enum RowEvent {
     Token(RowToken),
     /// It is done; nothing follows.
     Finished(Finished),
+}
+
+impl RowEvent {
+    /// The text that is certain since this event and was not before; the texts of all events are the
+    /// row's text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Token(token) => &token.text,
+            Self::Finished(finished) => &finished.text,
+        }
+    }
 }
 
 /// A drawn token.
@@ -102,7 +115,8 @@ pub enum StoppedBy {
 pub struct Usage {
     /// Tokens before the first draw, those of a continued row included.
     pub prompt_tokens: usize,
-    /// Tokens of them that were not fed, because a stored prompt or a continued row held them.
+    /// Tokens of them that were not fed for it, because a stored prompt, a continued row or another
+    /// row of its group held them.
     pub cached_tokens: usize,
     /// Tokens drawn, the end included.
     pub drawn_tokens: usize,
@@ -170,19 +184,24 @@ impl RowStream {
 
     /// Blocks until the row is done.
     #[must_use]
-    pub fn wait(mut self) -> Generated {
+    pub fn wait(self) -> Generated {
+        let Ok(generated) = self.wait_with(|_| Ok::<(), Infallible>(()));
+        generated
+    }
+
+    /// Blocks until the row is done, and shows `each` its events as they happen.
+    ///
+    /// # Errors
+    /// That of `each`; the row is cancelled then.
+    pub fn wait_with<E>(mut self, mut each: impl FnMut(&RowEvent) -> Result<(), E>) -> Result<Generated, E> {
         let (mut tokens, mut text) = (Vec::new(), String::new());
         loop {
-            match self.next() {
-                Some(RowEvent::Token(token)) => {
-                    text.push_str(&token.text);
-                    tokens.push(token);
-                }
-                Some(RowEvent::Finished(finished)) => {
-                    text.push_str(&finished.text);
-                    return Generated { tokens, text, finished };
-                }
-                None => unreachable!("a stream ends with how its row ended"),
+            let event = self.next().expect("a stream ends with how its row ended");
+            each(&event)?;
+            text.push_str(event.text());
+            match event {
+                RowEvent::Token(token) => tokens.push(token),
+                RowEvent::Finished(finished) => return Ok(Generated { tokens, text, finished }),
             }
         }
     }

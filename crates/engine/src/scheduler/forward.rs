@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::Scheduler;
 use super::batch::{Owner, Part};
-use super::{QueuedRow, Scheduler, all_fail, guarded};
 use crate::draw_pass::{Answer, Ask, Due};
 use crate::error::EngineError;
 use crate::generation::{Feed, Got, Purpose};
-use crate::model::{BatchItem, ModelErrorKind, Wanted};
+use crate::model::{BatchItem, Model, Wanted};
 use crate::row::RowResult;
-use crate::sync::PoisonError;
+use crate::ticket::QueuedRow;
 
 /// A step under way.
 pub(super) struct Step {
@@ -33,7 +33,7 @@ impl Step {
 
     fn fail(&mut self, owner: &Owner, error: &EngineError) {
         match owner {
-            Owner::Request(at) => self.answers[*at] = Some(all_fail(&self.requests[*at].request, error)),
+            Owner::Request(at) => self.answers[*at] = Some(self.requests[*at].request.all_fail(error)),
             Owner::Row(feed) => _ = self.failed.insert(feed.at),
         }
     }
@@ -94,8 +94,7 @@ impl Scheduler {
         let start = Instant::now();
         let drawn_before = self.draws.time();
         let mut sink = self.draws.sink(&due);
-        let model = &mut self.model;
-        let outcome = guarded(|| model.forward(&batch, &mut sink));
+        let outcome = self.model.forward(&batch, &mut sink);
         let given = sink.into_answers();
         let spent = start.elapsed();
         let drawing = self.draws.time() - drawn_before;
@@ -116,21 +115,16 @@ impl Scheduler {
                 }
                 for part in parts {
                     if let Owner::Row(feed) = &part.owner {
-                        self.rows.fed(feed, &mut *self.model);
+                        self.rows.fed(feed, &mut self.model);
                     }
                 }
             }
             Err(error) => {
-                if error.kind() == ModelErrorKind::Fatal {
-                    *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(error.to_string());
-                    self.failed = Some(error.to_string());
-                }
                 let error = EngineError::from(error);
                 for part in parts {
                     step.fail(&part.owner, &error);
                     if let Owner::Row(feed) = &part.owner {
-                        self.rows.failed(feed, &error, &mut *self.model);
+                        self.rows.failed(feed, &error, &mut self.model);
                     }
                 }
             }

@@ -6,15 +6,16 @@
 
 mod batch;
 mod forward;
+mod guarded;
 mod pace;
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use batch::{Owner, Part, cut};
 use forward::Step;
+use guarded::Guarded;
+pub(crate) use guarded::panic_text;
 use pace::Pace;
 
 use crate::config::{EngineConfig, StragglerWait};
@@ -24,12 +25,12 @@ use crate::generation::{Group, Purpose, RowId, Rows, Worked};
 use crate::kv::KvBudget;
 use crate::model::{Capabilities, Model, ModelError, ModelErrorKind, SeqId};
 use crate::party::Parties;
-use crate::row::{RowRequest, RowResult};
+use crate::row::RowRequest;
 use crate::stats::Stats;
 use crate::sync::{
     Arc, AtomicU64, Mutex, PoisonError, Receiver, RecvTimeoutError, Sender, Weak, recv_deadline,
 };
-use crate::ticket::Slot;
+use crate::ticket::QueuedRow;
 
 /// What the scheduler shares with its handles.
 #[derive(Debug)]
@@ -40,14 +41,33 @@ pub(crate) struct Shared {
     pub(crate) kv: Arc<KvBudget>,
     pub(crate) next_seq: Arc<AtomicU64>,
     /// Why the engine can serve nobody any more.
-    pub(crate) failed: Mutex<Option<String>>,
+    failed: Mutex<Option<String>>,
 }
 
 impl Shared {
-    /// The error that submissions get once the engine has failed.
+    pub(crate) fn new(capabilities: Capabilities, parties: Arc<Parties>, kv: Arc<KvBudget>) -> Self {
+        Self {
+            capabilities,
+            parties,
+            stats: Arc::default(),
+            kv,
+            next_seq: Arc::new(AtomicU64::new(0)),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// The error that everybody gets once the engine has failed.
     pub(crate) fn failure(&self) -> Option<EngineError> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.clone().map(EngineError::Stopped)
+        self.why_failed().map(EngineError::Stopped)
+    }
+
+    fn why_failed(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on the engine serves nobody.
+    pub(crate) fn fail(&self, why: String) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 }
 
@@ -77,16 +97,8 @@ pub(crate) enum Command {
     Poke,
 }
 
-/// A row that waits for a forward, and where its answers go.
-#[derive(Debug)]
-pub(crate) struct QueuedRow {
-    pub(crate) index: usize,
-    pub(crate) request: RowRequest,
-    pub(crate) slot: Arc<Slot>,
-}
-
 pub(crate) struct Scheduler {
-    model: Box<dyn Model>,
+    model: Guarded,
     queue: Receiver<Command>,
     shared: Arc<Shared>,
     straggler_wait: StragglerWait,
@@ -102,7 +114,6 @@ pub(crate) struct Scheduler {
     pace: Pace,
     /// Steps so far.
     step: u64,
-    failed: Option<String>,
 }
 
 impl Scheduler {
@@ -113,26 +124,24 @@ impl Scheduler {
         commands: Weak<Sender<Command>>,
         config: &EngineConfig,
     ) -> Self {
-        let capabilities = model.capabilities();
+        let capabilities = shared.capabilities.clone();
         let cache_bytes = config.prompt_cache_bytes.unwrap_or(shared.kv.limit() / 4);
         let (kv, next_seq) = (Arc::clone(&shared.kv), Arc::clone(&shared.next_seq));
         let stats = Arc::clone(&shared.stats);
-        let rows = Rows::new(config.limits, cache_bytes, capabilities.clone(), kv, next_seq, stats, commands);
-        let width = capabilities.vocab_size;
+        let rows = Rows::new(config.limits, cache_bytes, capabilities, kv, next_seq, stats, commands);
         Self {
-            model,
+            draws: DrawPass::new(shared.capabilities.vocab_size, config.threads),
+            model: Guarded::new(model, Arc::clone(&shared)),
             queue,
             shared,
             straggler_wait: config.straggler_wait,
             prefill_step_tokens: config.prefill_step_tokens.map(std::num::NonZero::get),
-            draws: DrawPass::new(width, config.threads),
             rows,
             ready: Vec::new(),
             ready_since: None,
             refused: BTreeMap::new(),
             pace: Pace::default(),
             step: 0,
-            failed: None,
         }
     }
 
@@ -146,7 +155,7 @@ impl Scheduler {
             self.step(requests);
         }
         let gone = EngineError::Stopped("every handle of it is gone".into());
-        self.rows.end_all(&gone, &mut *self.model);
+        self.rows.end_all(&gone, &mut self.model);
     }
 
     /// Takes commands until a forward should start; false when nobody is left to serve.
@@ -159,7 +168,7 @@ impl Scheduler {
                 self.apply(command);
                 continue;
             }
-            self.rows.admit(&mut *self.model);
+            self.rows.admit(&mut self.model);
             if self.ready.is_empty() && !self.rows.any_ready() {
                 self.ready_since = None;
                 let start = Instant::now();
@@ -195,23 +204,28 @@ impl Scheduler {
     fn apply(&mut self, command: Command) {
         match command {
             Command::Open { seq, adapter } => {
-                let opened = guarded(|| self.model.open(seq, adapter.as_deref()));
+                let opened = self.model.open(seq, adapter.as_deref());
                 self.note_refusal(seq, opened);
             }
             Command::Fork { parent, child } => {
                 let forked = match self.refused.get(&parent) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => guarded(|| self.model.fork(parent, child)),
+                    None => self.model.fork(parent, child),
                 };
                 self.note_refusal(child, forked);
             }
             Command::Truncate { seq, len } => {
-                let cut = guarded(|| self.model.truncate(seq, len));
+                let cut = self.model.truncate(seq, len);
                 self.note_refusal(seq, cut);
             }
             Command::Free(seq) => {
+                let error = || {
+                    ModelError::new(ModelErrorKind::Sequence, "the sequence was dropped before its forward")
+                };
+                for row in self.ready.extract_if(.., |row| row.request.seq == seq) {
+                    row.fail(&error().into());
+                }
                 if self.refused.remove(&seq).is_none() {
-                    self.ready.retain(|row| row.request.seq != seq);
                     self.model.free(seq);
                 }
             }
@@ -220,8 +234,8 @@ impl Scheduler {
                 groups.into_iter().for_each(|group| self.rows.submit(group));
                 self.end_rows_if_failed();
             }
-            Command::Cancel(ids) => self.rows.cancel(&ids, &mut *self.model),
-            Command::Worked(worked) => self.rows.take_back(worked, self.step, &mut *self.model),
+            Command::Cancel(ids) => self.rows.cancel(&ids, &mut self.model),
+            Command::Worked(worked) => self.rows.take_back(worked, self.step, &mut self.model),
             Command::Poke => {}
         }
     }
@@ -243,7 +257,7 @@ impl Scheduler {
                 .iter()
                 .map(|row| {
                     let first = seen.insert(row.request.seq);
-                    self.refuse(&row.request, first).map(|error| all_fail(&row.request, &error))
+                    self.refuse(&row.request, first).map(|error| row.request.all_fail(&error))
                 })
                 .collect(),
             requests,
@@ -269,11 +283,11 @@ impl Scheduler {
             stats.draw_passes += u64::from(drew);
         });
         let Step { answers, requests, got, .. } = step;
-        requests.iter().for_each(|row| row.slot.resume());
-        for (row, answer) in requests.iter().zip(answers) {
-            row.slot.answer(row.index, answer.unwrap_or_default());
+        requests.iter().for_each(QueuedRow::resume);
+        for (row, answer) in requests.into_iter().zip(answers) {
+            row.answer(answer.unwrap_or_default());
         }
-        self.rows.settle(got, self.step, &mut *self.model);
+        self.rows.settle(got, self.step, &mut self.model);
         self.end_rows_if_failed();
     }
 
@@ -300,8 +314,8 @@ impl Scheduler {
 
     /// Once the model cannot go on, generating rows end.
     fn end_rows_if_failed(&mut self) {
-        if let Some(why) = &self.failed {
-            self.rows.end_all(&EngineError::Stopped(why.clone()), &mut *self.model);
+        if let Some(failure) = self.shared.failure() {
+            self.rows.end_all(&failure, &mut self.model);
         }
     }
 
@@ -311,8 +325,8 @@ impl Scheduler {
             let message = format!("sequence {} already has a row in this step", request.seq.0);
             return Some(ModelError::new(ModelErrorKind::Sequence, message).into());
         }
-        if let Some(why) = &self.failed {
-            return Some(EngineError::Stopped(why.clone()));
+        if let Some(failure) = self.shared.failure() {
+            return Some(failure);
         }
         if let Some(refusal) = self.refused.get(&request.seq) {
             return Some(refusal.clone().into());
@@ -331,23 +345,4 @@ impl Scheduler {
     fn stat(&self, change: impl FnOnce(&mut Stats)) {
         change(&mut self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner));
     }
-}
-
-fn all_fail(request: &RowRequest, error: &EngineError) -> Vec<RowResult> {
-    request.wishes.iter().map(|_| Err(error.clone())).collect()
-}
-
-/// Runs model code; a panic there is a fatal error, not the end of the thread that must answer.
-pub(crate) fn guarded(call: impl FnOnce() -> Result<(), ModelError>) -> Result<(), ModelError> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        Err(ModelError::new(ModelErrorKind::Fatal, format!("the model panicked: {}", panic_text(&*panic))))
-    })
-}
-
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }

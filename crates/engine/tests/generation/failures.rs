@@ -11,9 +11,7 @@ use lockstep_sample::{
     Bitset, LogitsProcessor, LogprobRows, RowNoise, RowSampler, SampleError, SharedSampler, TokenId,
 };
 
-use crate::support::{
-    FailsAt, IDS, NoRepeats, alone, config, error_text, model, result, script, spec, start,
-};
+use crate::support::{IDS, NoRepeats, alone, config, error_text, model, result, script, spec, start};
 
 fn endless(which: u32, n: usize) -> RowSpec {
     RowSpec { ignore_eos: true, ..spec(which, 3, n) }
@@ -115,7 +113,7 @@ fn a_failing_constraint_ends_its_row_alone() {
 fn b_42_a_failing_forward_ends_the_rows_in_it_and_the_engine_goes_on() {
     let inner = model();
     let log = inner.log();
-    let engine = Engine::start(FailsAt::new(inner, [3], ModelErrorKind::Limit), config());
+    let engine = Engine::start(inner.fails_at([3], ModelErrorKind::Limit), config());
     let mut streams = engine.submit((0..3).map(|which| endless(which, 8)).collect()).unwrap();
     streams.extend(engine.submit_group(vec![endless(5, 8), endless(5, 8)]).unwrap());
     let mut failed = 0;
@@ -141,7 +139,7 @@ fn b_42_a_failing_forward_ends_the_rows_in_it_and_the_engine_goes_on() {
 fn b_42_a_group_whose_prompt_fails_ends_whole() {
     let inner = model();
     let log = inner.log();
-    let engine = Engine::start(FailsAt::new(inner, [1], ModelErrorKind::Limit), config());
+    let engine = Engine::start(inner.fails_at([1], ModelErrorKind::Limit), config());
     let streams = engine.submit_group((0..3).map(|_| endless(5, 8)).collect()).unwrap();
     for generated in streams.into_iter().map(RowStream::wait) {
         assert_eq!((error_text(&generated).as_str(), generated.ids().len()), ("model: no room", 0));
@@ -151,7 +149,7 @@ fn b_42_a_group_whose_prompt_fails_ends_whole() {
 
 #[test]
 fn after_a_fatal_error_everybody_is_answered_and_submissions_are_refused() {
-    let fatal = FailsAt::new(model(), [2], ModelErrorKind::Fatal);
+    let fatal = model().fails_at([2], ModelErrorKind::Fatal);
     let engine = Engine::start(
         fatal,
         lockstep_engine::EngineConfig { limits: lockstep_engine::RowLimits::new(2, 2).unwrap(), ..config() },

@@ -7,7 +7,7 @@ use lockstep_engine::model::ModelErrorKind;
 use lockstep_engine::{Engine, EngineConfig, RowLimits, RowStream};
 use proptest::prelude::*;
 
-use crate::support::{FailsAt, Result_, alone, config, mixed, model, result};
+use crate::support::{Result_, alone, config, mixed, model, result};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -76,12 +76,12 @@ proptest! {
         chunk in prop::option::of(1usize..5),
         kv in 60usize..200,
         cache in prop_oneof![Just(0usize), 10usize..60],
-        faults in prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(1u32..40, 1..4)],
+        faults in prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(1u64..40, 1..4)],
     ) {
         let model = model();
         let log = model.log();
         let fails = !faults.is_empty();
-        let model = FailsAt::new(model, faults.clone(), ModelErrorKind::Limit);
+        let model = model.fails_at(faults.clone(), ModelErrorKind::Limit);
         let engine = Engine::start(model, EngineConfig {
             limits: RowLimits::new(decode.max(4), prefill).unwrap(),
             prefill_step_tokens: chunk.and_then(NonZero::new),

@@ -5,10 +5,12 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 
 use lockstep_engine::generation::{Constraint, Generated, RowSpec};
-use lockstep_engine::model::{BatchItem, Capabilities, LogitsSink, Model, ModelError, ModelErrorKind, SeqId};
+use lockstep_engine::row::{Reply, RowRequest, Wish};
 use lockstep_engine::testkit::{ScriptedModel, vocabulary};
 use lockstep_engine::vocab::Vocabulary;
-use lockstep_engine::{Engine, EngineConfig, FinishReason, RowLimits, TokenId};
+use lockstep_engine::{
+    Engine, EngineConfig, FinishReason, Party, RowLimits, Sequence, StragglerWait, TokenId,
+};
 use lockstep_sample::{Bitset, LogitsProcessor, LogprobMode, LogprobRequest, SampleError, SamplingParams};
 
 /// Ids of the vocabulary; the last is the end.
@@ -37,8 +39,42 @@ pub(crate) fn model() -> ScriptedModel {
     ScriptedModel::new(IDS, script)
 }
 
+/// Forwards wait for every party, so that a [`Clock`] sets the pace.
 pub(crate) fn config() -> EngineConfig {
-    EngineConfig { threads: NonZero::new(2), kv_bytes: Some(100_000), ..EngineConfig::default() }
+    EngineConfig {
+        straggler_wait: StragglerWait::Unlimited,
+        threads: NonZero::new(2),
+        kv_bytes: Some(100_000),
+        ..EngineConfig::default()
+    }
+}
+
+/// A party that the engine waits for: as long as it lives, and nothing on its thread waits for a row,
+/// a step is a tick.
+pub(crate) struct Clock {
+    party: Party,
+    seq: Sequence,
+}
+
+impl Clock {
+    pub(crate) fn new(engine: &Engine) -> Self {
+        let party = engine.party();
+        Self { seq: party.open(None), party }
+    }
+
+    /// One step of the engine. Returns a weight, which tells the party's own history.
+    pub(crate) fn tick(&self) -> f64 {
+        let request = RowRequest {
+            seq: self.seq.id(),
+            tokens: vec![TokenId(1)],
+            temperature: 1.0,
+            vocab: vocab(),
+            wishes: vec![Wish::Tokens(vec![TokenId(2)])],
+        };
+        let mut answers = self.party.submit(vec![request]).unwrap().wait();
+        let Ok(Reply::Tokens(weights)) = answers.remove(0).remove(0) else { panic!() };
+        weights[0]
+    }
 }
 
 pub(crate) fn limits(decode: usize, prefill: usize) -> EngineConfig {
@@ -173,48 +209,5 @@ pub(crate) fn error_text(generated: &Generated) -> String {
     match &generated.finished.reason {
         FinishReason::Error(error) => error.to_string(),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Fails in some forwards.
-pub(crate) struct FailsAt {
-    inner: ScriptedModel,
-    forwards: u32,
-    at: Vec<u32>,
-    kind: ModelErrorKind,
-}
-
-impl FailsAt {
-    /// Fails in the forwards of these numbers, from 1.
-    pub(crate) fn new(inner: ScriptedModel, at: impl IntoIterator<Item = u32>, kind: ModelErrorKind) -> Self {
-        Self { inner, forwards: 0, at: at.into_iter().collect(), kind }
-    }
-}
-
-impl Model for FailsAt {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-    fn open(&mut self, seq: SeqId, adapter: Option<&str>) -> Result<(), ModelError> {
-        self.inner.open(seq, adapter)
-    }
-    fn fork(&mut self, parent: SeqId, child: SeqId) -> Result<(), ModelError> {
-        self.inner.fork(parent, child)
-    }
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), ModelError> {
-        self.inner.truncate(seq, len)
-    }
-    fn free(&mut self, seq: SeqId) {
-        self.inner.free(seq);
-    }
-    fn len(&self, seq: SeqId) -> Option<usize> {
-        self.inner.len(seq)
-    }
-    fn forward(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn LogitsSink) -> Result<(), ModelError> {
-        self.forwards += 1;
-        if self.at.contains(&self.forwards) {
-            return Err(ModelError::new(self.kind, "no room"));
-        }
-        self.inner.forward(batch, sink)
     }
 }

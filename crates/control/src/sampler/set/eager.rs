@@ -138,23 +138,16 @@ impl Scheme for Eager {
     fn sets(
         &self,
         item: &mut ItemRows<'_>,
-        iter: Vec<RowResult<Option<TokenWeights>>>,
+        live: Vec<(usize, TokenWeights)>,
         keys: &mut [DrawKey],
         chooser: &mut dyn Chooser,
-    ) -> Vec<RowResult<SampledSet>> {
-        let mut results: Vec<RowResult<SampledSet>> = Vec::with_capacity(iter.len());
-        let mut live = Vec::new();
-        for (i, weights) in iter.into_iter().enumerate() {
-            results.push(weights.map(|weights| {
-                live.extend(weights.map(|weights| (i, weights)));
-                SampledSet::empty()
-            }));
-        }
+        results: &mut [RowResult<SampledSet>],
+    ) {
         let mut open: Vec<Descent> =
             live.into_par_iter().map(|(i, weights)| Descent::new(i, weights)).collect();
         let spelling = item.spelling();
         let mut scratch = item.scratch(&open.iter().map(|descent| descent.i).collect::<Vec<_>>());
-        open = keep_live(open, &mut *scratch, &mut results);
+        open = keep_live(open, &mut *scratch, results);
         open.iter_mut().for_each(|descent| descent.list_tokens_here(&spelling));
         while !open.is_empty() {
             let branches: Vec<Vec<Branch>> =
@@ -213,7 +206,6 @@ impl Scheme for Eager {
             }
             scratch.select(&kept);
         }
-        results
     }
 }
 

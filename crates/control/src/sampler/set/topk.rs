@@ -235,18 +235,11 @@ impl Scheme for TopK {
     fn sets(
         &self,
         item: &mut ItemRows<'_>,
-        iter: Vec<RowResult<Option<TokenWeights>>>,
+        live: Vec<(usize, TokenWeights)>,
         keys: &mut [DrawKey],
         chooser: &mut dyn Chooser,
-    ) -> Vec<RowResult<SampledSet>> {
-        let mut results: Vec<RowResult<SampledSet>> = Vec::with_capacity(iter.len());
-        let mut live = Vec::new();
-        for (i, weights) in iter.into_iter().enumerate() {
-            results.push(weights.map(|weights| {
-                live.extend(weights.map(|weights| (i, weights)));
-                SampledSet::empty()
-            }));
-        }
+        results: &mut [RowResult<SampledSet>],
+    ) {
         let spelling = item.spelling();
         let mut scratch = item.scratch(&live.iter().map(|(i, _)| *i).collect::<Vec<_>>());
         let all: Vec<usize> = (0..live.len()).collect();
@@ -284,8 +277,7 @@ impl Scheme for TopK {
                 }
             }
         }
-        self.finish(through, item, keys, chooser, &mut results);
-        results
+        self.finish(through, item, keys, chooser, results);
     }
 }
 

@@ -59,14 +59,16 @@ impl TrieTarget {
 
 /// How a set is drawn once the rows of `iter` are there.
 pub(super) trait Scheme: Send {
-    /// A set for each of `rows`, whose weights are `iter`. Moves `keys` on.
+    /// Draws a set for each live row, given by its place in the call and its weights by `iter`, into
+    /// `results`, which begin as empty sets. Moves `keys` on.
     fn sets(
         &self,
         item: &mut ItemRows<'_>,
-        iter: Vec<RowResult<Option<TokenWeights>>>,
+        live: Vec<(usize, TokenWeights)>,
         keys: &mut [DrawKey],
         chooser: &mut dyn Chooser,
-    ) -> Vec<RowResult<SampledSet>>;
+        results: &mut [RowResult<SampledSet>],
+    );
 }
 
 /// The `item` potential at the rows of a draw.
@@ -153,13 +155,22 @@ impl<S: Scheme> SetCursor for TrieCursor<S> {
         let ticket = self.iter.request(rows, Want::Row);
         others();
         let vocab = Arc::clone(self.item.spelling().vocab());
-        let weights = ticket
+        let weights: Vec<RowResult<Option<TokenWeights>>> = ticket
             .wait()
             .into_par_iter()
             .map(|answer| Ok(TokenWeights::new(&answer.map(Answer::into_row)?, &vocab)))
             .collect();
+        let mut live = Vec::with_capacity(rows.len());
+        let mut results = Vec::with_capacity(rows.len());
+        for (i, weights) in weights.into_iter().enumerate() {
+            results.push(weights.map(|weights| {
+                live.extend(weights.map(|weights| (i, weights)));
+                SampledSet::empty()
+            }));
+        }
         let mut item = ItemRows { cursor: &mut self.item, rows, symbols: &self.symbols };
-        self.scheme.sets(&mut item, weights, keys, chooser)
+        self.scheme.sets(&mut item, live, keys, chooser, &mut results);
+        results
     }
 
     fn logw_eos(&mut self, rows: &[usize], others: &mut dyn FnMut()) -> Vec<RowResult<f64>> {

@@ -1,19 +1,19 @@
-//! The cursor of a language model: rows over distinct histories.
+//! Rows over distinct histories of a language model, and the requests on their way.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lockstep_engine::row::{LogitRow, Reply, RowRequest, Wish};
 use lockstep_engine::{EngineError, Party, Sequence, Ticket as EngineTicket};
 use lockstep_sample::{Drawn, RowError, TokenId};
 
-use super::llm::PromptedLlm;
-use super::{Answer, Answers, Cursor, Row, RowResult, Status, Ticket, Want, closed};
+use super::PromptedLlm;
 use crate::error::{ControlError, ErrorKind};
+use crate::potential::{Answer, Answers, Row, RowResult, Status, Want, closed};
 
 /// What all rows with one history share.
 #[derive(Debug)]
-struct History {
+pub(super) struct History {
     seq: Sequence,
     /// Tokens that `seq` holds once the forwards asked for so far are done.
     fed: usize,
@@ -24,7 +24,7 @@ struct History {
     /// The logits after the last token, if they were kept.
     held: Option<LogitRow>,
     /// Σ ln p of the tokens after the prompt.
-    prefix: f64,
+    pub(super) prefix: f64,
 }
 
 impl History {
@@ -41,7 +41,7 @@ impl History {
 }
 
 #[derive(Clone, Debug)]
-enum Slot {
+pub(super) enum Slot {
     Open { history: usize, drawn: Option<Drawn> },
     Closed { score: f64 },
     Dead,
@@ -69,8 +69,8 @@ enum Place {
 pub(super) struct Columns {
     llm: PromptedLlm,
     party: Arc<Party>,
-    histories: Vec<History>,
-    slots: Vec<Slot>,
+    pub(super) histories: Vec<History>,
+    pub(super) slots: Vec<Slot>,
     flight: Option<Flight>,
     /// Answers that have arrived and were not collected, by request number.
     arrived: BTreeMap<u64, Answers>,
@@ -100,7 +100,7 @@ impl Columns {
 
     /// Submits what `rows` want, answering from kept rows where it can. One forward row serves all
     /// rows of a history.
-    fn request(&mut self, rows: &[usize], want: Want) -> u64 {
+    pub(super) fn request(&mut self, rows: &[usize], want: Want) -> u64 {
         self.settle();
         self.requests += 1;
         let mut requests: Vec<RowRequest> = Vec::new();
@@ -165,7 +165,7 @@ impl Columns {
     }
 
     /// Waits for the request in flight and notes what it brought.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let Some(Flight { ticket, histories, places, want, number }) = self.flight.take() else { return };
         let replies = ticket.wait();
         for (history, replies) in histories.iter().zip(&replies) {
@@ -199,7 +199,7 @@ impl Columns {
         self.arrived.insert(number, answers);
     }
 
-    fn collect(&mut self, number: u64) -> Answers {
+    pub(super) fn collect(&mut self, number: u64) -> Answers {
         if !self.arrived.contains_key(&number) {
             self.settle();
         }
@@ -207,7 +207,7 @@ impl Columns {
     }
 
     /// Fetches the logits of every open row among `rows` that is without, in one forward.
-    fn hold(&mut self, rows: &[usize]) {
+    pub(super) fn hold(&mut self, rows: &[usize]) {
         self.settle();
         let lacking: Vec<usize> = rows.iter().copied().filter(|row| self.held(*row).is_none()).collect();
         let lacking: Vec<usize> =
@@ -218,7 +218,7 @@ impl Columns {
         }
     }
 
-    fn held(&self, row: usize) -> Option<&LogitRow> {
+    pub(super) fn held(&self, row: usize) -> Option<&LogitRow> {
         match &self.slots[row] {
             Slot::Open { history, .. } => self.histories[*history].held.as_ref(),
             _ => None,
@@ -236,7 +236,7 @@ impl Columns {
     }
 
     /// Advances each row by one token.
-    fn advance(&mut self, moves: &[(usize, TokenId)]) -> Vec<Status> {
+    pub(super) fn advance(&mut self, moves: &[(usize, TokenId)]) -> Vec<Status> {
         self.settle();
         let unknown: Vec<usize> = moves
             .iter()
@@ -281,7 +281,7 @@ impl Columns {
     }
 
     /// Drops the histories that no row has any more.
-    fn forget_unused(&mut self) {
+    pub(super) fn forget_unused(&mut self) {
         let mut used = vec![false; self.histories.len()];
         for slot in &self.slots {
             if let Slot::Open { history, .. } = slot {
@@ -303,13 +303,13 @@ impl Columns {
         }
     }
 
-    fn select(&mut self, ancestors: &[usize]) {
+    pub(super) fn select(&mut self, ancestors: &[usize]) {
         self.settle();
         self.slots = ancestors.iter().map(|ancestor| self.slots[*ancestor].clone()).collect();
         self.forget_unused();
     }
 
-    fn fork(&mut self, rows: &[usize]) -> Self {
+    pub(super) fn fork(&mut self, rows: &[usize]) -> Self {
         self.settle();
         let histories = self
             .histories
@@ -387,95 +387,4 @@ fn ready(place: Place) -> RowResult<Answer> {
         Place::Ready(answer) => answer,
         Place::Reply(..) => Err(ControlError::new(ErrorKind::Engine, "the engine gave no answer")),
     }
-}
-
-/// The cursor. Its tickets share the columns with it. One request is in flight at a time: a second
-/// one waits for the first, so whoever wants several things of one cursor asks once.
-#[derive(Debug)]
-pub(super) struct LlmCursor {
-    columns: Arc<Mutex<Columns>>,
-}
-
-impl LlmCursor {
-    pub(super) fn new(columns: Columns) -> Self {
-        Self { columns: Arc::new(Mutex::new(columns)) }
-    }
-}
-
-impl Cursor for LlmCursor {
-    fn len(&self) -> usize {
-        lock(&self.columns).slots.len()
-    }
-
-    fn request(&mut self, rows: &[usize], want: Want) -> Ticket {
-        let number = lock(&self.columns).request(rows, want);
-        let columns = Arc::clone(&self.columns);
-        Ticket::deferred(move || lock(&columns).collect(number))
-    }
-
-    fn draws(&self) -> bool {
-        true
-    }
-
-    fn advance(&mut self, rows: &[usize], spans: &[&[TokenId]]) -> Vec<Status> {
-        let mut columns = lock(&self.columns);
-        let mut statuses = vec![Status::Live; rows.len()];
-        let longest = spans.iter().map(|span| span.len()).max().unwrap_or(0);
-        for at in 0..longest {
-            let (which, moves): (Vec<usize>, Vec<(usize, TokenId)>) =
-                spans.iter().enumerate().filter_map(|(i, span)| Some((i, (rows[i], *span.get(at)?)))).unzip();
-            for (i, status) in which.into_iter().zip(columns.advance(&moves)) {
-                statuses[i] = status;
-            }
-        }
-        statuses
-    }
-
-    fn score(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let mut columns = lock(&self.columns);
-        columns.settle();
-        let score = |row: &usize| match &columns.slots[*row] {
-            Slot::Open { history, .. } => Ok(columns.histories[*history].prefix),
-            Slot::Closed { score } => Ok(*score),
-            Slot::Dead => Ok(f64::NEG_INFINITY),
-            Slot::Failed(error) => Err(error.clone()),
-        };
-        rows.iter().map(score).collect()
-    }
-
-    fn complete(&mut self, rows: &[usize]) -> Vec<RowResult<f64>> {
-        let mut columns = lock(&self.columns);
-        columns.hold(rows);
-        let complete = |row: &usize| match &columns.slots[*row] {
-            Slot::Open { history, .. } => {
-                let eos = columns.held(*row).map_or(f64::NEG_INFINITY, |held| held.logw(TokenId::EOS));
-                Ok(columns.histories[*history].prefix + eos)
-            }
-            Slot::Closed { .. } => Err(closed()),
-            Slot::Dead => Ok(f64::NEG_INFINITY),
-            Slot::Failed(error) => Err(error.clone()),
-        };
-        rows.iter().map(complete).collect()
-    }
-
-    fn select(&mut self, ancestors: &[usize]) {
-        lock(&self.columns).select(ancestors);
-    }
-
-    fn fork(&self, rows: &[usize]) -> Box<dyn Cursor> {
-        Box::new(Self::new(lock(&self.columns).fork(rows)))
-    }
-
-    fn release(&mut self, rows: &[usize]) {
-        let mut columns = lock(&self.columns);
-        columns.settle();
-        for row in rows {
-            columns.slots[*row] = Slot::Dead;
-        }
-        columns.forget_unused();
-    }
-}
-
-fn lock(columns: &Mutex<Columns>) -> MutexGuard<'_, Columns> {
-    columns.lock().unwrap_or_else(PoisonError::into_inner)
 }
