@@ -4,7 +4,9 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockstep_sample::{ChainRow, Logprobs, RowDraw, TokenId, draw_row, sample_rows};
+use lockstep_sample::{
+    ChainRow, Logprobs, RowDraw, RowError, Sampled, TokenId, draw_row, sample_row, sample_rows,
+};
 use rayon::prelude::*;
 
 use crate::error::EngineError;
@@ -45,7 +47,7 @@ pub(crate) enum Answer {
 /// The draw pass: its threads, and the buffers that tiles are written to.
 #[derive(Debug)]
 pub(crate) struct DrawPass {
-    threads: rayon::ThreadPool,
+    threads: Threads,
     width: usize,
     tiles: Vec<Arc<Tile>>,
     time: Duration,
@@ -53,12 +55,7 @@ pub(crate) struct DrawPass {
 
 impl DrawPass {
     pub(crate) fn new(width: usize, threads: Option<NonZero<usize>>) -> Self {
-        let threads = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.map_or(0, NonZero::get))
-            .thread_name(|i| format!("lockstep-draw-{i}"))
-            .build()
-            .expect("the operating system can start threads");
-        Self { threads, width, tiles: Vec::new(), time: Duration::ZERO }
+        Self { threads: Threads::new(threads), width, tiles: Vec::new(), time: Duration::ZERO }
     }
 
     /// Time spent in draw passes so far.
@@ -76,7 +73,7 @@ impl DrawPass {
         let start = Instant::now();
         let chain: Vec<ChainRow<'_>> =
             rows.iter().map(|(row, held)| row.chain(held.tile.row(held.at))).collect();
-        let sampled = self.threads.install(|| sample_rows(&chain));
+        let (sampled, _) = self.threads.run(&chain, 0, |_| ());
         self.time += start.elapsed();
         sampled.into_iter().map(Got::Sampled).collect()
     }
@@ -87,6 +84,55 @@ impl DrawPass {
         let tile = free.map(|free| self.tiles.swap_remove(free)).unwrap_or_default();
         self.tiles.retain(|tile| Arc::strong_count(tile) > 1);
         tile
+    }
+}
+
+/// The pass's threads; none but the scheduler's own, if that is all it may have.
+#[derive(Debug)]
+struct Threads(Option<rayon::ThreadPool>);
+
+impl Threads {
+    fn new(threads: Option<NonZero<usize>>) -> Self {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.map_or(0, NonZero::get))
+            .thread_name(|i| format!("lockstep-draw-{i}"))
+            .build()
+            .expect("the operating system can start threads");
+        Self((pool.current_num_threads() > 1).then_some(pool))
+    }
+
+    /// Samples the rows of `chain` and runs `others`, which does `asked` things. Where there are not
+    /// two things to do, nobody waits for a thread to wake.
+    fn run<T: Send>(
+        &self,
+        chain: &[ChainRow<'_>],
+        asked: usize,
+        others: impl FnOnce(Share) -> T + Send,
+    ) -> (Vec<Result<Sampled, RowError>>, T) {
+        match &self.0 {
+            Some(pool) if chain.len() + asked > 1 => {
+                pool.install(|| (sample_rows(chain), others(Share::Pool)))
+            }
+            _ => (chain.iter().map(sample_row).collect(), others(Share::Nobody)),
+        }
+    }
+}
+
+/// With whom a part of the pass is shared.
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    /// The threads of the current pool.
+    Pool,
+    Nobody,
+}
+
+impl Share {
+    /// `work` on every item, in order.
+    fn map<T: Sync, R: Send>(self, items: &[T], work: impl Fn(&T) -> R + Send + Sync) -> Vec<R> {
+        match self {
+            Self::Pool => items.par_iter().map(work).collect(),
+            Self::Nobody => items.iter().map(work).collect(),
+        }
     }
 }
 
@@ -130,7 +176,7 @@ impl LogitsSink for Sink<'_> {
 }
 
 /// Answers everything that is due of a tile whose first row is the forward's row `first`.
-fn answer_all(threads: &rayon::ThreadPool, tile: &Arc<Tile>, first: usize, due: &[Due<'_>]) -> Vec<Answer> {
+fn answer_all(threads: &Threads, tile: &Arc<Tile>, first: usize, due: &[Due<'_>]) -> Vec<Answer> {
     let mut answers: Vec<Option<Answer>> = due.iter().map(|_| None).collect();
     // All rows of the sampler chain are one pass of their own, whatever else is asked is another.
     let (mut chained, mut chain, mut other) = (Vec::new(), Vec::new(), Vec::new());
@@ -148,10 +194,9 @@ fn answer_all(threads: &rayon::ThreadPool, tile: &Arc<Tile>, first: usize, due: 
             }
         }
     }
-    let (sampled, others) = threads.install(|| {
-        let others: Vec<Answer> = other.par_iter().map(|(_, at, ask)| ask.answer(tile, *at)).collect();
-        (sample_rows(&chain), others)
-    });
+    let asked = other.iter().map(|(.., ask)| ask.len()).sum();
+    let (sampled, others) =
+        threads.run(&chain, asked, |share| share.map(&other, |(_, at, ask)| ask.answer(tile, *at, share)));
     for (place, sampled) in chained.into_iter().zip(sampled) {
         answers[place] = Some(Answer::Row(Got::Sampled(sampled)));
     }
@@ -169,11 +214,19 @@ enum Other<'a> {
 }
 
 impl Other<'_> {
-    fn answer(&self, tile: &Arc<Tile>, at: usize) -> Answer {
+    /// How many things it asks for.
+    fn len(&self) -> usize {
         match self {
-            Self::Wishes(request) => Answer::Wishes(
-                request.wishes.par_iter().map(|wish| answer_wish(tile, at, request, wish)).collect(),
-            ),
+            Self::Wishes(request) => request.wishes.len(),
+            Self::Score { .. } => 1,
+        }
+    }
+
+    fn answer(&self, tile: &Arc<Tile>, at: usize, share: Share) -> Answer {
+        match self {
+            Self::Wishes(request) => {
+                Answer::Wishes(share.map(&request.wishes, |wish| answer_wish(tile, at, request, wish)))
+            }
             Self::Score { vocab, token, top } => {
                 Answer::Row(Got::Scored(Logprobs::of(&tile.row(at)[..vocab.len()], *token, *top)))
             }

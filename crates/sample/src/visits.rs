@@ -189,4 +189,35 @@ mod tests {
         let alone = count::of(|| rows.iter().for_each(|row| assert!(sample_row(row).is_ok())));
         assert_eq!(pass, alone);
     }
+
+    /// Rows of settings that all differ, in values, order and way to draw, beside as many equal ones.
+    #[test]
+    fn b_08_rows_all_different_cost_at_most_1_15_of_equal_ones() {
+        let equal =
+            SamplingParams { temperature: 0.8, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
+        let methods = [DrawMethod::GumbelMax, DrawMethod::InverseCdf, DrawMethod::Multinomial];
+        let different = |row: u32| SamplingParams {
+            temperature: 0.6 + 0.02 * f64::from(row),
+            top_p: 0.92 + 0.003 * f64::from(row),
+            min_p: 0.03 + 0.002 * f64::from(row),
+            top_k: [0, 50, 200][row as usize % 3],
+            xtc_probability: [0.0, 0.5][usize::from(row % 4 == 1)],
+            temperature_first: row % 5 == 2,
+            draw_method: methods[row as usize / 2 % 3],
+            ..SamplingParams::default()
+        };
+        let history = History::default();
+        let cost = |settings: &dyn Fn(u32) -> SamplingParams| {
+            (0..20).fold((0, 0), |(looks, exponentials), at| {
+                let (logits, params) = (logits(at), settings(at));
+                let row = row(&logits, &params, &history, at);
+                let cost = count::of(|| assert!(sample_row(&row).is_ok()));
+                (looks + cost.0, exponentials + cost.1)
+            })
+        };
+        let (equal, different) = (cost(&|_| equal.clone()), cost(&different));
+        let at_most = |cost: usize, of: usize| cost as f64 <= 1.15 * of as f64;
+        assert!(at_most(different.0, equal.0), "{different:?} looks and exponentials, {equal:?} if equal");
+        assert!(at_most(different.1, equal.1), "{different:?} looks and exponentials, {equal:?} if equal");
+    }
 }

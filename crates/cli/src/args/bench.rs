@@ -195,6 +195,10 @@ pub(crate) struct BenchDrawArgs {
     #[arg(long, value_enum)]
     pub(crate) only: Option<DrawPart>,
 
+    /// Time mlx-lm's samplers too, with this Python interpreter, which must have mlx-lm
+    #[arg(long, value_name = "PYTHON")]
+    pub(crate) mlx: Option<PathBuf>,
+
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,20 +4,22 @@ use lockstep::sample::{RowError, Sampled, TokenId, sample_row, sample_rows};
 use rayon::ThreadPool;
 
 use super::batch::{Batch, Logits, Mix};
+use super::mlx::Mlx;
 use super::peer;
 use super::rotation::{Contender, rotate};
 use crate::bench::figures::Figures;
 use crate::error::CliError;
 
-/// Rows that the independent sampler is timed on; it takes its time row by row.
+/// Rows that others' samplers are timed on; they take their time row by row.
 const PEER_ROWS: usize = 8;
 
 /// Times all mixes and contenders for batches of `rows` rows in rounds, and adds the figures
-/// `<name>.<mix>.a_ms`, `…r_over_a`, `…g_over_a`, `…c_over_a` and `<name>.different_over_equal`.
+/// `<name>.<mix>.a_ms`, `…r_over_a`, `…g_over_a`, `…c_over_a`, `…m_over_a` and `<name>.different_over_equal`.
 pub(super) fn measure(
     logits: &Logits,
     rows: usize,
     pool: &ThreadPool,
+    mlx: Option<&Mlx>,
     rounds: usize,
     name: &str,
     figures: &mut Figures,
@@ -37,6 +39,9 @@ pub(super) fn measure(
             }
         }
         contenders.extend(theirs(mix.name(), logits, batch));
+        if let Some(mlx) = mlx {
+            contenders.extend(python(mix.name(), logits, batch, mlx)?);
+        }
     }
     let place = |name: String| contenders.iter().position(|contender| contender.name == name);
     rotate(&contenders, rounds, |seconds| {
@@ -45,7 +50,7 @@ pub(super) fn measure(
             let Some(a) = time(mix, "a") else { continue };
             let mut add = |figure: &str, value| figures.add(format!("{name}.{}.{figure}", mix.name()), value);
             add("a_ms", a * 1e3);
-            for who in ["r", "g", "c"] {
+            for who in ["r", "g", "c", "m"] {
                 if let Some(other) = time(mix, who) {
                     add(&format!("{who}_over_a"), other / a);
                 }
@@ -96,6 +101,20 @@ fn theirs<'a>(mix: &str, logits: &'a Logits, batch: &'a Batch<'a>) -> Option<Con
         })
         .scaled(batch.params.len() as f64 / rows as f64)
     })
+}
+
+/// mlx-lm's samplers, if they have the settings of the batch.
+fn python<'a>(
+    mix: &str,
+    logits: &Logits,
+    batch: &Batch<'_>,
+    mlx: &'a Mlx,
+) -> Result<Option<Contender<'a>>, CliError> {
+    let rows = batch.params.len().min(PEER_ROWS);
+    Ok(mlx.batch(logits.ids, &batch.params[..rows])?.map(|theirs| {
+        Contender::new(format!("{mix}.m"), move |_| mlx.draw(theirs))
+            .scaled(batch.params.len() as f64 / rows as f64)
+    }))
 }
 
 pub(super) fn tokens(drawn: Vec<Result<Sampled, RowError>>) -> Result<Vec<TokenId>, CliError> {

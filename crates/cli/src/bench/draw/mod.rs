@@ -1,16 +1,19 @@
 //! `lockstep bench draw`: from logits to tokens, without a model.
 //!
 //! Two parts. *Mixes*: the draw pass (A, the code that the engine runs) beside the same chain row by
-//! row (R), one call for each distinct setting (G), and an independent sampler where it has the
-//! settings (C), for several numbers of ids, rows and threads; greedy rows, equal rows, rows all
-//! different, and those with penalties and a quarter masked. *Blocks*: each way to draw, as a multiple
-//! of the time to read the block once. `scripts/draws_torch.py` times PyTorch on blocks alike.
+//! row (R), one call for each distinct setting (G), and, where they have the settings, an independent
+//! sampler (C) and, if asked for, mlx-lm's row by row (M), for several numbers of ids, rows and
+//! threads; greedy rows, equal rows, rows all different, and those with penalties and a quarter
+//! masked. *Blocks*: each way to draw, as a multiple of the time to read the block once.
+//! `scripts/draws_torch.py` times PyTorch on blocks alike.
 //!
-//! Times are taken in rounds, all contenders of a batch in each, and ratios are taken within a round.
+//! Times are taken in rounds, all contenders of a batch in each, in an order in which everyone follows
+//! everyone equally often, and ratios are taken within a round.
 
 mod batch;
 mod kinds;
 mod mixes;
+mod mlx;
 mod peer;
 mod rotation;
 
@@ -25,6 +28,7 @@ use crate::args::{BenchDrawArgs, BlockSize, DrawPart};
 use crate::error::CliError;
 use crate::table::table;
 use batch::{Logits, Mix};
+use mlx::Mlx;
 
 /// The least that a row-by-row pass may take, as a share of the vectorised one's time.
 const FLOOR: f64 = 0.97;
@@ -50,6 +54,8 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
         .iter()
         .map(|&n| Ok((n, ThreadPoolBuilder::new().num_threads(n).build().map_err(CliError::failed)?)))
         .collect::<Result<_, CliError>>()?;
+    let mlx = args.mlx.as_deref().map(Mlx::start).transpose()?;
+    let mlx_name = if mlx.is_some() { "mlx-lm's samplers, row by row" } else { "not available" };
     let mut figures = Figures::default();
     let mut names = Vec::new();
     if args.only != Some(DrawPart::Blocks) {
@@ -60,7 +66,7 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
                 for (threads, pool) in &pools {
                     eprintln!("{rows} rows of {ids} ids, {threads} threads");
                     let name = format!("mix.v{ids}.b{rows}.t{threads}");
-                    mixes::measure(&logits, rows, pool, args.rounds, &name, &mut figures)?;
+                    mixes::measure(&logits, rows, pool, mlx.as_ref(), args.rounds, &name, &mut figures)?;
                     names.push((ids, rows, *threads, name));
                 }
             }
@@ -89,7 +95,7 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
                 "r": "row by row",
                 "g": "one call for each distinct setting",
                 "c": peer::NAME,
-                "mlx-lm": NO_MLX,
+                "m": mlx_name,
             },
             "figures": figures.json(),
             "bounds_hold": bounds,
@@ -97,7 +103,7 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
         println!("{object}");
     } else {
         if !names.is_empty() {
-            print_mixes(&names, &figures);
+            print_mixes(&names, &figures, mlx_name);
         }
         if !blocks.is_empty() {
             print_blocks(&blocks, &figures);
@@ -108,9 +114,6 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
     }
     Ok(ExitCode::SUCCESS)
 }
-
-/// What stands for mlx-lm, which is not a Rust library.
-const NO_MLX: &str = "not available";
 
 /// A batch that was timed: ids, rows, threads, and the name of its figures.
 type Timed = (usize, usize, usize, String);
@@ -145,8 +148,8 @@ fn bounds_hold(names: &[Timed], figures: &Figures) -> Value {
     Value::Object(says.into_iter().zip(measured.into_iter().zip(broken).map(holds)).collect())
 }
 
-fn print_mixes(names: &[Timed], figures: &Figures) {
-    let mut table = table(["ids", "rows", "threads", "mix", "A ms", "R/A", "G/A", "C/A"], 8);
+fn print_mixes(names: &[Timed], figures: &Figures, mlx_name: &str) {
+    let mut table = table(["ids", "rows", "threads", "mix", "A ms", "R/A", "G/A", "C/A", "M/A"], 9);
     for (ids, rows, threads, name) in names {
         for mix in Mix::ALL {
             let name = format!("{name}.{}", mix.name());
@@ -165,10 +168,11 @@ fn print_mixes(names: &[Timed], figures: &Figures) {
                 ratio("r"),
                 ratio("g"),
                 ratio("c"),
+                ratio("m"),
             ]);
         }
     }
-    println!("A the draw pass, R row by row, G one call a setting, C {}, mlx-lm {NO_MLX}", peer::NAME);
+    println!("A the draw pass, R row by row, G one call a setting, C {}, M {mlx_name}", peer::NAME);
     println!("{table}");
 }
 
