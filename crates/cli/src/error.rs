@@ -1,6 +1,6 @@
 //! What ends the program early, in one line, and with which exit code.
 
-use std::fmt;
+use std::{fmt, io};
 
 use lockstep::control::{ControlError, ErrorKind};
 use lockstep::engine::text::TextError;
@@ -12,18 +12,32 @@ pub(crate) struct CliError {
     /// What to change, if the request is at fault.
     flag: Option<String>,
     message: String,
-    usage: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Usage,
+    Failed,
+    /// Whoever reads the output wants no more of it.
+    Closed,
 }
 
 impl CliError {
     /// The request is impossible as it stands; `flag` is what to change.
     pub(crate) fn usage(flag: &str, message: impl fmt::Display) -> Self {
-        Self { flag: Some(flag.to_owned()), message: message.to_string(), usage: true }
+        Self { flag: Some(flag.to_owned()), message: message.to_string(), kind: Kind::Usage }
     }
 
     /// The request was fine and something failed.
     pub(crate) fn failed(error: impl fmt::Display) -> Self {
-        Self { flag: None, message: error.to_string(), usage: false }
+        Self { flag: None, message: error.to_string(), kind: Kind::Failed }
+    }
+
+    /// `what` cannot be written. A reader that has left, as `head` does, is no news to anybody.
+    pub(crate) fn unwritable(what: &str, error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::Closed } else { Kind::Failed };
+        Self { flag: None, message: format!("{what} cannot be written: {error}"), kind }
     }
 
     /// The message for the author of a problems file: flags under the names of their fields.
@@ -35,7 +49,17 @@ impl CliError {
     }
 
     pub(crate) fn code(&self) -> u8 {
-        if self.usage { 2 } else { 1 }
+        match self.kind {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            // As of a program that the signal for it ends.
+            Kind::Closed => 141,
+        }
+    }
+
+    /// Whether nobody needs to be told.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.kind == Kind::Closed
     }
 }
 
@@ -81,6 +105,6 @@ impl From<ControlError> for CliError {
                 return Self::usage(flag, rest);
             }
         }
-        Self { flag: None, message, usage: true }
+        Self { flag: None, message, kind: Kind::Usage }
     }
 }

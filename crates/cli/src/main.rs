@@ -1,9 +1,10 @@
 //! The program.
 //!
 //! Results go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 it
-//! failed, 2 it was asked for something impossible, 130 interrupted (with what there was).
+//! failed, 2 it was asked for something impossible, 130 interrupted (with what there was), 141 whoever
+//! reads its results wants no more.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program prints
+#![allow(clippy::print_stderr)] // a program tells how it goes
 
 mod args;
 mod bench;
@@ -16,9 +17,11 @@ mod interrupt;
 mod jsonl;
 mod progress;
 mod run;
+mod stdout;
 mod table;
 mod tokenize;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,7 +45,10 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("lockstep: {error}");
+            if !error.is_silent() {
+                // There is nobody else to tell if standard error is closed.
+                let _ = writeln!(std::io::stderr(), "lockstep: {error}");
+            }
             ExitCode::from(error.code())
         }
     }

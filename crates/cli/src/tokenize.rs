@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::args::TokenizeArgs;
 use crate::error::CliError;
 use crate::input;
+use crate::stdout::print;
 use crate::table::table;
 
 pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
@@ -24,7 +25,7 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
             .iter()
             .map(|id| json!({ "id": id.0, "text": vocab.display(*id), "special": vocab.is_special(*id) }))
             .collect();
-        println!("{}", json!({ "tokens": tokens, "count": ids.len(), "model": args.model.model }));
+        print(json!({ "tokens": tokens, "count": ids.len(), "model": args.model.model }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = table(["id", "token"], 1);
@@ -32,6 +33,6 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
         let special = if vocab.is_special(*id) { " (special)" } else { "" };
         table.add_row([id.to_string(), format!("{:?}{special}", vocab.display(*id))]);
     }
-    println!("{table}\n{} tokens", ids.len());
+    print(format_args!("{table}\n{} tokens", ids.len()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -96,7 +96,7 @@ fn explain_tells_what_is_accepted() {
     let found = object(&["explain", "--json", "--regex", "a+", "--regex", ".{3,}", "--choice", "aaaa"]);
     assert_eq!((&found["size"], &found["samples"][0]), (&"1".into(), &"aaaa".into()));
     assert_eq!(object(&["explain", "--json", "--regex", "a*"])["size"], Value::Null);
-    assert!(success(&["explain", "--regex", "a*"]).starts_with("accepts infinitely many texts; 1 states\n"));
+    assert!(success(&["explain", "--regex", "a*"]).starts_with("accepts infinitely many texts; 1 state\n"));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // also in the helpers of tests
 
+#[path = "shared/leaves.rs"]
+mod leaves;
+
 use std::sync::Arc;
 
 use lockstep_control::potential::{
@@ -9,15 +12,17 @@ use lockstep_control::potential::{
 };
 use lockstep_control::sampler::{Sampled, SamplerCursor, TokenSampler};
 use lockstep_control::smc::TerminateWhen;
-use lockstep_control::testkit::{Enumerator, WeightedSet};
+use lockstep_control::testkit::WeightedSet;
 use lockstep_control::{
     Awrs, AwrsOptions, BoolFsa, Chooser, Coerced, ControlError, Direct, ErrorKind, PromptedLlm, Resampling,
-    Retained, Smc, SmcOptions, SmcRun,
+    Retained, Smc, SmcOptions,
 };
 use lockstep_engine::testkit::{ScriptedModel, vocabulary};
 use lockstep_engine::vocab::{TokenEntry, Vocabulary};
 use lockstep_engine::{Engine, EngineConfig};
 use lockstep_sample::{DrawKey, DrawMethod, Drawn, EosSet, TokenId};
+
+use leaves::leaves;
 
 const EOS: TokenId = TokenId::EOS;
 const STRINGS: [(&str, f64); 3] = [("0", 3.0), ("00", 2.0), ("1", 1.0)];
@@ -41,23 +46,6 @@ fn options(n: usize, ess_threshold: f64, max_tokens: usize) -> SmcOptions {
 
 fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).chain([EOS]).collect()
-}
-
-/// Every leaf of the tree of a run's choices: the run at its end, and the leaf's probability.
-fn leaves(start: impl Fn(Box<dyn Chooser>) -> SmcRun, mut see: impl FnMut(SmcRun, f64)) {
-    let enumerator = Enumerator::default();
-    let mut total = 0.0;
-    loop {
-        let mut run = start(Box::new(enumerator.start()));
-        run.by_ref().for_each(|step| assert!(step.is_ok(), "{step:?}"));
-        let p = enumerator.log_probability().exp();
-        total += p;
-        see(run, p);
-        if !enumerator.next_leaf() {
-            break;
-        }
-    }
-    assert!((total - 1.0).abs() < 1e-12, "{total}");
 }
 
 /// What the target gives each path, increments included: all runs of one particle.

@@ -3,16 +3,21 @@
 
 #![allow(clippy::unwrap_used)] // also in the helpers of tests
 
+#[path = "shared/leaves.rs"]
+mod leaves;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lockstep_control::potential::{Claims, FromSequences, Potential, SequencePotential};
 use lockstep_control::smc::TerminateWhen;
 use lockstep_control::testkit::{Enumerator, WeightedSet};
-use lockstep_control::{Chooser, ControlError, Direct, Resampling, Retained, Smc, SmcOptions, SmcRun};
+use lockstep_control::{Chooser, ControlError, Direct, Resampling, Retained, Smc, SmcOptions};
 use lockstep_engine::vocab::Vocabulary;
 use lockstep_sample::{DrawKey, POPULATION, ProblemKey, TokenId};
 use proptest::prelude::*;
+
+use leaves::leaves;
 
 /// All strings of up to two characters.
 const STRINGS: [&str; 7] = ["", "a", "b", "aa", "ab", "ba", "bb"];
@@ -122,23 +127,6 @@ impl Case {
         }
         masses
     }
-}
-
-/// Every leaf of the tree of a run's choices: the run at its end, and the leaf's probability.
-fn leaves(start: impl Fn(Box<dyn Chooser>) -> SmcRun, mut see: impl FnMut(SmcRun, f64)) {
-    let enumerator = Enumerator::default();
-    let mut total = 0.0;
-    loop {
-        let mut run = start(Box::new(enumerator.start()));
-        run.by_ref().for_each(|step| assert!(step.is_ok(), "{step:?}"));
-        let p = enumerator.log_probability().exp();
-        total += p;
-        see(run, p);
-        if !enumerator.next_leaf() {
-            break;
-        }
-    }
-    assert!((total - 1.0).abs() < 1e-9, "{total}");
 }
 
 /// The mean over all runs of the mass that the population gives each sequence.

@@ -3,30 +3,31 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{ConstraintArgs, ModelArgs};
 
 /// Continue one text or many, each with settings of its own
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("asked").required(true).multiple(true).args(["prompt", "prompts"]))]
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
     /// The text to continue, shown as it is written; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT", required_unless_present = "prompts")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
 
     /// Put the prompt to the model as a user's chat message
     #[arg(long)]
     pub(crate) chat: bool,
 
-    #[command(flatten)]
-    pub(crate) settings: SettingsArgs,
-
     /// Print one JSON object at the end instead of the text as it is written
     #[arg(long, conflicts_with = "prompts")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 
     #[command(flatten)]
     pub(crate) many: PromptsArgs,
@@ -161,6 +162,6 @@ pub(crate) struct PromptsArgs {
     pub(crate) resume: bool,
 
     /// Texts that are written at once
-    #[arg(long, value_name = "N", default_value = "32")]
+    #[arg(long, value_name = "N", default_value = "32", requires = "prompts")]
     pub(crate) batch: NonZero<usize>,
 }

@@ -3,18 +3,19 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::{ConstraintArgs, ModelArgs};
 
 /// Draw weighted samples from a model under constraints and critics
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("asked").required(true).multiple(true).args(["prompt", "problems"]))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
     /// The text to continue; `-` reads it from standard input
-    #[arg(long, value_name = "TEXT", required_unless_present = "problems")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
 
     /// Put the prompt to the model as a user's chat message
@@ -56,9 +57,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
 
-    #[command(flatten)]
-    pub(crate) awrs: AwrsArgs,
-
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]
     pub(crate) resampling: String,
@@ -78,6 +76,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object instead of a table
     #[arg(long, conflicts_with = "problems")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) awrs: AwrsArgs,
 
     #[command(flatten)]
     pub(crate) cohort: CohortArgs,

@@ -13,6 +13,7 @@ use crate::args::ExplainArgs;
 use crate::constraint::{caret, constraint};
 use crate::error::CliError;
 use crate::input;
+use crate::stdout::print;
 use language::{Language, Size};
 use options::Options;
 
@@ -43,7 +44,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
             "samples": texts,
             "text": verdict.as_ref().map(Verdict::json),
         });
-        println!("{object}");
+        print(object)?;
         return Ok(ExitCode::SUCCESS);
     }
     let size = match language.size() {
@@ -52,13 +53,14 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
         Size::Finite(size) => format!("{size} texts"),
         Size::Huge(size) => format!("about {size:.3e} texts"),
     };
-    println!("accepts {size}; {} states", dfa.state_count());
-    for text in &samples {
-        println!("  {:?}", String::from_utf8_lossy(text));
-    }
-    if let Some(verdict) = verdict {
-        println!("{}", verdict.lines());
-    }
+    let states = match dfa.state_count() {
+        1 => "1 state".to_owned(),
+        n => format!("{n} states"),
+    };
+    let mut lines = vec![format!("accepts {size}; {states}")];
+    lines.extend(samples.iter().map(|text| format!("  {:?}", String::from_utf8_lossy(text))));
+    lines.extend(verdict.map(|verdict| verdict.lines()));
+    print(lines.join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,6 +16,7 @@ use crate::args::GenerateArgs;
 use crate::error::CliError;
 use crate::input;
 use crate::interrupt::{self, INTERRUPTED};
+use crate::stdout::print;
 use settings::Settings;
 use text::Text;
 
@@ -33,6 +34,9 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<ExitCode, CliError> {
 /// The one text that the flags describe, as it is written.
 fn generate_one(args: &GenerateArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
+    if args.settings.logprobs.is_some() && !args.json {
+        return Err(CliError::usage("--logprobs", "are told in JSON alone: add --json"));
+    }
     let settings = Settings::new(&args.settings)?;
     let text = Text::of_prompt(args.prompt.clone().unwrap_or_default(), args.chat);
     let model = load(args, 1)?;
@@ -46,15 +50,18 @@ fn generate_one(args: &GenerateArgs) -> Result<ExitCode, CliError> {
     let mut out = io::stdout();
     let generated = stream.wait_with(|event| match args.json {
         true => Ok(()),
-        false => out.write_all(event.text().as_bytes()).and_then(|()| out.flush()).map_err(unwritable),
+        false => out
+            .write_all(event.text().as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| CliError::unwritable("the text", &error)),
     })?;
     if let FinishReason::Error(error) = &generated.finished.reason {
         return Err(CliError::failed(error));
     }
     if args.json {
-        println!("{}", text::result(&model, None, &generated));
+        print(text::result(&model, None, &generated))?;
     } else {
-        out.write_all(b"\n").map_err(unwritable)?;
+        print("")?;
         eprint!("{}", closing(&generated, start.elapsed().as_secs_f64()));
     }
     let was_interrupted = interrupted.load(Ordering::SeqCst);
@@ -77,8 +84,4 @@ fn load(args: &GenerateArgs, rows: usize) -> Result<model::Loaded, CliError> {
     let limits = RowLimits::new(rows, rows.min(8)).map_err(CliError::failed)?;
     let engine = EngineConfig { limits, ..EngineConfig::default() };
     Ok(model::load(&args.model.model, &LoadOptions { threads: args.model.threads, engine })?)
-}
-
-fn unwritable(error: io::Error) -> CliError {
-    CliError::failed(format!("the text cannot be written: {error}"))
 }

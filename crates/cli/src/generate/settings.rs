@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::args::SettingsArgs;
 use crate::constraint::constraint;
 use crate::error::CliError;
-use crate::jsonl::{flag, number, size, text, texts, whole, wrong};
+use crate::jsonl::{flag, number, size, some_texts, text, texts, whole, wrong};
 
 /// The fields of a line that are settings.
 pub(super) const FIELDS: [&str; 27] = [
@@ -125,7 +125,7 @@ impl Settings {
 pub(super) fn set(args: &mut SettingsArgs, field: &str, value: &Value) -> Result<bool, CliError> {
     match field {
         "regex" => args.constraint.regex = texts(field, value)?,
-        "choice" => args.constraint.choice = texts(field, value)?,
+        "choice" => args.constraint.choice = some_texts(field, value)?,
         "temperature" => args.temperature = number(field, value)?,
         "temperature_first" => args.temperature_first = flag(field, value)?,
         "top_p" => args.top_p = number(field, value)?,
@@ -184,7 +184,11 @@ fn ids(field: &str, value: &Value) -> Result<Vec<u32>, CliError> {
 fn biases(field: &str, value: &Value) -> Result<Vec<String>, CliError> {
     let expected = "an object of biases by token id, such as {\"42\": -1.5}";
     let biases = value.as_object().ok_or_else(|| wrong(field, value, expected))?;
-    biases.iter().map(|(id, bias)| Ok(format!("{id}={}", number(field, bias)?))).collect()
+    let by_id = |(id, bias): (&String, &Value)| match id.parse::<u32>() {
+        Ok(id) => Ok(format!("{id}={}", number(field, bias)?)),
+        Err(_) => Err(wrong(field, value, expected)),
+    };
+    biases.iter().map(by_id).collect()
 }
 
 /// `ID=BIAS`.

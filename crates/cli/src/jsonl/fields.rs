@@ -9,8 +9,16 @@ pub(crate) fn fields(line: &str) -> Result<Map<String, Value>, CliError> {
     match serde_json::from_str(line) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(CliError::failed("a line is a JSON object")),
-        Err(error) => Err(CliError::failed(format!("is not JSON: {error}"))),
+        Err(error) => Err(CliError::failed(not_json(&error))),
     }
+}
+
+/// What is wrong with a line, whose number the parser does not know.
+fn not_json(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let message = message.strip_suffix(&place).unwrap_or(&message);
+    format!("is not JSON: {message} at column {}", error.column())
 }
 
 pub(crate) fn text(field: &str, value: &Value) -> Result<String, CliError> {
@@ -23,6 +31,12 @@ pub(crate) fn texts(field: &str, value: &Value) -> Result<Vec<String>, CliError>
         Value::Array(values) => values.iter().map(|value| text(field, value)).collect(),
         _ => Ok(vec![text(field, value)?]),
     }
+}
+
+/// One string or a list of at least one.
+pub(crate) fn some_texts(field: &str, value: &Value) -> Result<Vec<String>, CliError> {
+    let texts = texts(field, value)?;
+    if texts.is_empty() { Err(wrong(field, value, "a string or a list of strings")) } else { Ok(texts) }
 }
 
 pub(crate) fn number(field: &str, value: &Value) -> Result<f64, CliError> {

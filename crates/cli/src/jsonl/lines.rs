@@ -28,6 +28,8 @@ pub(crate) fn lines<T>(
 ) -> Result<Vec<Line<T>>, CliError> {
     let mut lines: Vec<Line<T>> = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let mut id = Value::from(number);
         let asked = fields(line).and_then(|mut fields| {

@@ -68,7 +68,7 @@ impl Output {
         self.to
             .write_all(line.as_bytes())
             .and_then(|()| self.to.flush())
-            .map_err(|error| CliError::failed(format!("results cannot be written: {error}")))
+            .map_err(|error| CliError::unwritable("a result", &error))
     }
 }
 

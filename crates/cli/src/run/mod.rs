@@ -5,6 +5,7 @@ mod problem;
 mod progress;
 mod report;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,6 +17,7 @@ use crate::args::RunArgs;
 use crate::error::CliError;
 use crate::input;
 use crate::interrupt::{self, INTERRUPTED};
+use crate::stdout::print;
 use problem::Problem;
 use progress::Progress;
 use report::Report;
@@ -35,8 +37,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
 fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
-    let record = args.record.as_ref().map(JsonRecord::create).transpose();
-    let record = record.map_err(|error| CliError::usage("--record", error))?;
+    let record = args.record.as_deref().map(record).transpose()?;
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(&args.model.model, &options)?;
     let smc = problem.smc(&model)?;
@@ -66,6 +67,12 @@ fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
         interrupted: interrupted.load(Ordering::SeqCst),
         model: &model,
     };
-    println!("{}", if args.json { report.json().to_string() } else { report.table() });
+    print(if args.json { report.json().to_string() } else { report.table() })?;
     Ok(if report.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// A record that goes to the file at `path`.
+fn record(path: &Path) -> Result<JsonRecord, CliError> {
+    let unusable = |error| CliError::usage("--record", format!("{}: {error}", path.display()));
+    JsonRecord::create(path).map_err(unusable)
 }

@@ -51,7 +51,7 @@ impl Problem {
         let resampling = args.resampling.parse().map_err(|error| CliError::usage("--resampling", error))?;
         let constraint = constraint(&args.constraint)?;
         if args.sampler == SamplerName::Awrs && constraint.is_none() {
-            let message = "awrs rejects by a constraint: give one with --regex or --choice";
+            let message = "awrs rejects by a constraint: give a regex or a choice";
             return Err(CliError::usage("--sampler", message));
         }
         let words = args.words.iter().map(|word| weighted_word(word)).collect::<Result<Vec<_>, _>>()?;

@@ -4,6 +4,8 @@
 mod awrs;
 mod direct;
 mod draws;
+#[path = "../shared/leaves.rs"]
+mod leaves;
 mod proposals;
 mod sets;
 mod support;

@@ -314,3 +314,18 @@ fn logprobs_come_only_on_request() {
         assert!((logprobs.token - token.logp).abs() < 1e-6 && logprobs.top.len() == 3);
     }
 }
+
+#[test]
+fn whoever_waits_with_a_row_sees_its_text_grow_and_may_end_it() {
+    let engine = start();
+    let submit = |spec| engine.submit(vec![spec]).unwrap().remove(0);
+    let mut text = String::new();
+    let shown = submit(spec(1, 4, 6)).wait_with(|event| {
+        text.push_str(event.text());
+        Ok::<(), ()>(())
+    });
+    let shown = shown.unwrap();
+    assert_eq!((&shown.text, result(&shown)), (&text, alone(spec(1, 4, 6))));
+    let ended = submit(spec(2, 4, 6)).wait_with(|_| Err("enough"));
+    assert_eq!(ended.unwrap_err(), "enough");
+}

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::args::RunArgs;
 use crate::error::CliError;
-use crate::jsonl::{flag, number, size, text, texts, unknown, whole, wrong};
+use crate::jsonl::{flag, number, size, some_texts, text, texts, unknown, whole, wrong};
 use crate::run::problem::Problem;
 
 /// Every field of a line.
@@ -40,6 +40,9 @@ pub(crate) fn problem(fields: &Map<String, Value>, defaults: &RunArgs) -> Result
     for (field, value) in fields {
         set(&mut args, field, value)?;
     }
+    if fields.contains_key("words_cap") && args.words.is_empty() {
+        return Err(CliError::usage("words_cap", "bounds the nats of `words`: give some"));
+    }
     Problem::new(&args)
 }
 
@@ -49,7 +52,7 @@ fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
         "prompt" => args.prompt = Some(text(field, value)?),
         "chat" => args.chat = flag(field, value)?,
         "regex" => args.constraint.regex = texts(field, value)?,
-        "choice" => args.constraint.choice = texts(field, value)?,
+        "choice" => args.constraint.choice = some_texts(field, value)?,
         "words" => args.words = words(field, value)?,
         "words_cap" => args.words_cap = Some(size(field, value)?),
         "critic_prompt" => args.critic_prompt = Some(text(field, value)?),

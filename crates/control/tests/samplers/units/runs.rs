@@ -7,28 +7,24 @@ use lockstep_control::sampler::{
     Boundary, Direct, FixedLengthBoundary, MultiTokenUnitSampler, TokenSampler, TokenSetBoundary,
     eager_token_sampler, topk_token_sampler,
 };
-use lockstep_control::testkit::{Enumerator, WeightedSet};
+use lockstep_control::testkit::WeightedSet;
 use lockstep_control::{Nested, Retained, Sequences, Smc, SmcOptions, flatten_units};
 use lockstep_sample::TokenId;
 
 use super::support::{fixed, lengths, letters, options, run, units};
+use crate::leaves::leaves;
 
-/// `E[exp(log_ml)]` over every choice of a run.
+/// `E[exp(log_ml)]` over every choice of a run, and whether one of them resampled.
 fn mean_evidence(smc: &Smc, options: &SmcOptions) -> (f64, bool) {
-    let enumerator = Enumerator::default();
-    let (mut mean, mut total, mut resampled) = (0.0, 0.0, false);
-    loop {
-        let mut run = smc.start_with(options, Box::new(enumerator.start())).unwrap();
-        run.by_ref().for_each(|step| assert!(step.is_ok()));
-        let p = enumerator.log_probability().exp();
-        mean += p * run.sequences().log_ml().exp();
-        total += p;
-        resampled |= run.sequences().n_resamples() > 0;
-        if !enumerator.next_leaf() {
-            assert!((total - 1.0).abs() < 1e-12);
-            return (mean, resampled);
-        }
-    }
+    let (mut mean, mut resampled) = (0.0, false);
+    leaves(
+        |chooser| smc.start_with(options, chooser).unwrap(),
+        |run, p| {
+            mean += p * run.sequences().log_ml().exp();
+            resampled |= run.sequences().n_resamples() > 0;
+        },
+    );
+    (mean, resampled)
 }
 
 #[test]
@@ -79,30 +75,23 @@ fn a_conditional_run_retains_units_by_enumeration() {
         let pairs =
             MultiTokenUnitSampler::new(Arc::new(Direct::new(set())), Arc::clone(&boundary), 9).unwrap();
         let smc = Smc::new(Arc::new(pairs.clone()), Some(critic())).unwrap();
-        let enumerator = Enumerator::default();
         let mut mean = 0.0;
-        loop {
-            let mut plain = smc.start_with(&options(1, 0.0, 6), Box::new(enumerator.start())).unwrap();
-            plain.by_ref().for_each(|step| assert!(step.is_ok()));
-            let sequences = plain.sequences();
-            let weight = enumerator.log_probability() + sequences.log_weights()[0];
-            let path = sequences.retained(0).unwrap();
-            let inner = Enumerator::default();
-            loop {
-                let start = smc.conditional_with(&path, &options(2, 1.0, 6), Box::new(inner.start()));
-                let mut run = start.unwrap();
-                run.by_ref().for_each(|step| assert!(step.is_ok()));
-                let sequences = run.sequences();
-                assert_eq!(sequences.contexts()[0], path.tokens());
-                mean += (weight + inner.log_probability() - sequences.log_ml()).exp();
-                if !inner.next_leaf() {
-                    break;
-                }
-            }
-            if !enumerator.next_leaf() {
-                break;
-            }
-        }
+        leaves(
+            |chooser| smc.start_with(&options(1, 0.0, 6), chooser).unwrap(),
+            |plain, p| {
+                let drawn = plain.sequences();
+                let weight = p * drawn.log_weights()[0].exp();
+                let path = drawn.retained(0).unwrap();
+                leaves(
+                    |chooser| smc.conditional_with(&path, &options(2, 1.0, 6), chooser).unwrap(),
+                    |run, q| {
+                        let sequences = run.sequences();
+                        assert_eq!(sequences.contexts()[0], path.tokens());
+                        mean += weight * q * (-sequences.log_ml()).exp();
+                    },
+                );
+            },
+        );
         // The sum weighs each path by Z times its probability.
         assert!((mean - 1.0).abs() < 1e-11, "{mean}");
 
