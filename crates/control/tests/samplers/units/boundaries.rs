@@ -199,18 +199,24 @@ fn a_critic_boundary_sees_the_change_over_each_unit() {
 
 #[test]
 fn a_boundary_that_panics_is_an_error_of_the_run() {
-    struct Broken;
+    struct Broken {
+        late: bool,
+    }
     impl Boundary for Broken {
         fn is_met(&self, _: &UnitSoFar<'_>) -> RowResult<bool> {
+            assert!(self.late, "lost");
+            Ok(true)
+        }
+        fn finalize_unit(&self, _: Unit) -> Unit {
             panic!("lost")
         }
     }
-    let smc = Smc::new(Arc::new(units(counting(false), Broken, 5)), None).unwrap();
-    let error = smc.run(&options(2, 0.5, 4)).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.to_string().as_str()),
-        (ErrorKind::Custom, "the boundary panicked: lost")
-    );
+    for late in [false, true] {
+        let smc = Smc::new(Arc::new(units(counting(false), Broken { late }, 5)), None).unwrap();
+        let error = smc.run(&options(2, 0.5, 4)).unwrap_err();
+        let expected = (ErrorKind::Custom, "the boundary panicked: lost");
+        assert_eq!((error.kind(), error.to_string().as_str()), expected);
+    }
 }
 
 #[test]
