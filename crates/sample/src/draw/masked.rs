@@ -315,7 +315,7 @@ mod tests {
             let key = DrawKey::new(ProblemKey::new(72, 0), 0, step, 0);
             let run = |wide: bool| {
                 let peak = if wide { simd::run(FindPeak(&row)) } else { FindPeak(&row).run() };
-                let Some(Peak { log_weight: max, index, .. }) = peak else { return None };
+                let Peak { log_weight: max, index, .. } = peak?;
                 let mut sums = Vec::new();
                 let mut block = LiveWords::new();
                 let bar = Bar::new(max, max.abs());
