@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockstep_sample::{
-    ChainRow, Logprobs, RowDraw, RowError, Sampled, TokenId, draw_row, sample_row, sample_rows,
+    ChainRow, Logprobs, RowDraw, RowError, SHARED_FROM, Sampled, TokenId, draw_row, sample_row, sample_rows,
 };
 use rayon::prelude::*;
 
@@ -73,7 +73,7 @@ impl DrawPass {
         let start = Instant::now();
         let chain: Vec<ChainRow<'_>> =
             rows.iter().map(|(row, held)| row.chain(held.tile.row(held.at))).collect();
-        let (sampled, _) = self.threads.run(&chain, 0, |_| ());
+        let (sampled, _) = self.threads.run(self.width, &chain, 0, |_| ());
         self.time += start.elapsed();
         sampled.into_iter().map(Got::Sampled).collect()
     }
@@ -101,16 +101,19 @@ impl Threads {
         Self((pool.current_num_threads() > 1).then_some(pool))
     }
 
-    /// Samples the rows of `chain` and runs `others`, which does `asked` things. Where there are not
-    /// two things to do, nobody waits for a thread to wake.
+    /// Samples the rows of `chain` and runs `others`, which does `asked` things, each with a row of
+    /// `width` logits. Where there are not two things to do, or little in all, nobody waits for a
+    /// thread to wake.
     fn run<T: Send>(
         &self,
+        width: usize,
         chain: &[ChainRow<'_>],
         asked: usize,
         others: impl FnOnce(Share) -> T + Send,
     ) -> (Vec<Result<Sampled, RowError>>, T) {
+        let n = chain.len() + asked;
         match &self.0 {
-            Some(pool) if chain.len() + asked > 1 => {
+            Some(pool) if n > 1 && n * width >= SHARED_FROM => {
                 pool.install(|| (sample_rows(chain), others(Share::Pool)))
             }
             _ => (chain.iter().map(sample_row).collect(), others(Share::Nobody)),
@@ -195,8 +198,9 @@ fn answer_all(threads: &Threads, tile: &Arc<Tile>, first: usize, due: &[Due<'_>]
         }
     }
     let asked = other.iter().map(|(.., ask)| ask.len()).sum();
-    let (sampled, others) =
-        threads.run(&chain, asked, |share| share.map(&other, |(_, at, ask)| ask.answer(tile, *at, share)));
+    let (sampled, others) = threads.run(tile.width, &chain, asked, |share| {
+        share.map(&other, |(_, at, ask)| ask.answer(tile, *at, share))
+    });
     for (place, sampled) in chained.into_iter().zip(sampled) {
         answers[place] = Some(Answer::Row(Got::Sampled(sampled)));
     }

@@ -56,4 +56,5 @@ pub use sampler::{
     Independence, LogitsProcessor, LogprobRows, RowNoise, RowSampler, SampleError, SharedSampler,
 };
 pub use settings::make_sampler;
+pub use share::SHARED_FROM;
 pub use token::TokenId;

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-/// Ids to draw from, all rows together, from which a pass is shared: with fewer, other threads take
-/// about as long to wake as the work itself.
-const SHARED_FROM: usize = 32_768;
+/// Ids to draw from, all rows together, from which a pass is shared among threads: with fewer, these
+/// take about as long to wake as the work itself.
+pub const SHARED_FROM: usize = 32_768;
 
 /// `work` on every row, in order; on all threads of the current pool, if that pays. `ids` is what a
 /// row costs: as much as a draw from so many ids.

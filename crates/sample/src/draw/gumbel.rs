@@ -1,7 +1,7 @@
 //! The Gumbel-max draw: `argmax(w_i + g_i)`, `g_i = −ln(−ln u_i)`.
 
 use super::Pick;
-use crate::blocks::{self, Block, Source};
+use crate::blocks::{self, Block, Peak, Source};
 use crate::race::{self, Bar, Podium};
 use crate::rng::{self, DrawKey};
 use crate::simd::Kernel;
@@ -20,10 +20,7 @@ impl<S: Source> Kernel for GumbelMax<'_, S> {
         let peak = blocks::peak(source)?;
         // The heaviest entry goes first: it sets a bar that few reach.
         let score = peak.log_weight + rng::gumbel_lane(key.bits_lane(peak.position));
-        let mut bar = Bar::new(peak.log_weight, peak.log_weight.abs());
-        bar.raise(score);
-        let mut best =
-            Best { score, log_weight: peak.log_weight, index: peak.index, position: peak.position, bar };
+        let mut best = Best::new(peak, score);
         let sum = race::run(source, key, peak, &mut best);
         let log_total = blocks::log_of(peak.log_weight, sum);
         Some(Pick { index: best.index, log_total, logp: best.log_weight - log_total })
@@ -31,27 +28,47 @@ impl<S: Source> Kernel for GumbelMax<'_, S> {
 }
 
 /// The best entry so far.
-struct Best {
+pub(super) struct Best {
     score: f64,
-    log_weight: f64,
-    index: usize,
+    pub(super) log_weight: f64,
+    pub(super) index: usize,
     position: u32,
     bar: Bar,
+}
+
+impl Best {
+    /// The heaviest entry of a row, with its score.
+    #[inline(always)]
+    pub(super) fn new(peak: Peak, score: f64) -> Self {
+        let Peak { log_weight, index, position } = peak;
+        let mut bar = Bar::new(log_weight, log_weight.abs());
+        bar.raise(score);
+        Self { score, log_weight, index, position, bar }
+    }
+
+    #[inline(always)]
+    pub(super) fn bar(&self) -> &Bar {
+        &self.bar
+    }
+
+    /// Takes an entry, if it has a better score, or as good a one and a lower position.
+    #[inline(always)]
+    pub(super) fn offer(&mut self, log_weight: f64, index: usize, position: u32, score: f64) {
+        if score > self.score || (score == self.score && position < self.position) {
+            *self = Self { score, log_weight, index, position, bar: self.bar };
+            self.bar.raise(score);
+        }
+    }
 }
 
 impl Podium for Best {
     #[inline(always)]
     fn bar(&self) -> &Bar {
-        &self.bar
+        self.bar()
     }
 
     #[inline(always)]
     fn challenge(&mut self, block: &Block<'_>, i: usize, score: f64) {
-        let position = block.positions.at(i);
-        if score > self.score || (score == self.score && position < self.position) {
-            let (log_weight, index) = (block.log_weights[i], block.first + i);
-            *self = Self { score, log_weight, index, position, bar: self.bar };
-            self.bar.raise(score);
-        }
+        self.offer(block.log_weights[i], block.first + i, block.positions.at(i), score);
     }
 }

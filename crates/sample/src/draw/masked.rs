@@ -6,13 +6,13 @@
 //! Invariant: a row gives the bits of its weights written out.
 
 use super::Pick;
+use super::gumbel::Best;
 use super::row::Fold;
 use crate::bitset::Bitset;
 use crate::blocks::{BLOCK, Block, Peak, Positions, RunSum, Scratch, Source};
 use crate::eos::EosSet;
 use crate::math::{self, mass_lane};
 use crate::normalizer::Normalizer;
-use crate::race::Bar;
 use crate::rng::{self, DrawKey};
 use crate::simd::{self, Kernel};
 use crate::visits;
@@ -156,19 +156,18 @@ impl Source for Row<'_> {
 
 /// The Gumbel-max draw of a masked row; `None` if nothing in it is live.
 pub(super) fn race(row: &Row<'_>, key: &DrawKey) -> Option<Pick> {
-    let Peak { log_weight: max, index, .. } = simd::run(FindPeak(row))?;
+    let peak = simd::run(FindPeak(row))?;
+    let max = peak.log_weight;
     let mut block = LiveWords::new();
     // The heaviest entry goes first: it sets a bar that few reach.
-    let mut best =
-        Best { score: f64::NEG_INFINITY, log_weight: max, id: index, bar: Bar::new(max, max.abs()) };
-    best.challenge(index, max, max + key.gumbel(index as u32));
+    let mut best = Best::new(peak, max + key.gumbel(peak.position));
     let mut sum = 0.0;
     for first in (0..row.logits.len()).step_by(BLOCK) {
         sum += simd::run(Weigh { row, first, max, block: &mut block });
         simd::run(Challenge { row, key, block: &block, best: &mut best });
     }
     let log_total = max + math::ln(sum);
-    Some(Pick { index: best.id, log_total, logp: best.log_weight - log_total })
+    Some(Pick { index: best.index, log_total, logp: best.log_weight - log_total })
 }
 
 struct FindPeak<'a>(&'a Row<'a>);
@@ -243,24 +242,6 @@ impl Kernel for Weigh<'_> {
     }
 }
 
-/// The best entry so far.
-struct Best {
-    score: f64,
-    log_weight: f64,
-    id: usize,
-    bar: Bar,
-}
-
-impl Best {
-    #[inline(always)]
-    fn challenge(&mut self, id: usize, log_weight: f64, score: f64) {
-        if score > self.score || (score == self.score && id < self.id) {
-            *self = Self { score, log_weight, id, bar: self.bar };
-            self.bar.raise(score);
-        }
-    }
-}
-
 /// Runs the race of a block's live words.
 struct Challenge<'a> {
     row: &'a Row<'a>,
@@ -278,12 +259,12 @@ impl Kernel for Challenge<'_> {
         let mut bits = [0; WORD];
         for (start, masses) in block.starts.iter().zip(&block.masses).take(block.len) {
             key.fill_bits(*start as u32, &mut bits);
-            if best.bar.admits_any(masses, &bits) {
+            if best.bar().admits_any(masses, &bits) {
                 for i in 0..WORD {
                     // What is forbidden has no mass, and what has none cannot win.
-                    if masses[i] > 0.0 && best.bar.admits(masses[i], bits[i]) {
-                        let log_weight = row.logw(start + i);
-                        best.challenge(start + i, log_weight, log_weight + rng::gumbel_lane(bits[i]));
+                    if masses[i] > 0.0 && best.bar().admits(masses[i], bits[i]) {
+                        let (id, log_weight) = (start + i, row.logw(start + i));
+                        best.offer(log_weight, id, id as u32, log_weight + rng::gumbel_lane(bits[i]));
                     }
                 }
             }
@@ -315,18 +296,18 @@ mod tests {
             let key = DrawKey::new(ProblemKey::new(72, 0), 0, step, 0);
             let run = |wide: bool| {
                 let peak = if wide { simd::run(FindPeak(&row)) } else { FindPeak(&row).run() };
-                let Peak { log_weight: max, index, .. } = peak?;
+                let peak = peak?;
+                let max = peak.log_weight;
                 let mut sums = Vec::new();
                 let mut block = LiveWords::new();
-                let bar = Bar::new(max, max.abs());
-                let mut best = Best { score: f64::NEG_INFINITY, log_weight: max, id: index, bar };
+                let mut best = Best::new(peak, max - 5.0);
                 for first in (0..logits.len()).step_by(BLOCK) {
                     let weigh = Weigh { row: &row, first, max, block: &mut block };
                     sums.push(if wide { simd::run(weigh) } else { weigh.run() }.to_bits());
                     let challenge = Challenge { row: &row, key: &key, block: &block, best: &mut best };
                     if wide { simd::run(challenge) } else { challenge.run() }
                 }
-                Some((index, max.to_bits(), sums, best.score.to_bits(), best.id))
+                Some((peak.index, max.to_bits(), sums, best.log_weight.to_bits(), best.index))
             };
             assert_eq!(run(true), run(false), "row {step}");
         }
