@@ -4,22 +4,14 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-fn lockstep(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // One that refuses its flags reads nothing.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    child.wait_with_output().unwrap()
-}
+#[path = "shared/fed.rs"]
+mod fed;
+
+use fed::lockstep;
 
 /// What is said on standard error, without a result.
 fn refusal(args: &[&str], input: &[u8], code: i32) -> String {

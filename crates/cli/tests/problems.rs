@@ -4,23 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-fn lockstep(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
+#[path = "shared/fed.rs"]
+mod fed;
+
+use fed::lockstep;
 
 /// A problems file.
 fn file(problems: &[Value]) -> String {
@@ -40,7 +33,7 @@ fn results(text: &str) -> BTreeMap<String, String> {
 
 /// Runs a problems file to the end.
 fn solve(args: &[&str], problems: &str) -> BTreeMap<String, String> {
-    let output = lockstep(&[&["run", "--problems", "-"], args].concat(), problems);
+    let output = lockstep(&[&["run", "--problems", "-"], args].concat(), problems.as_bytes());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "no progress line without a terminal");
     results(&String::from_utf8(output.stdout).unwrap())
@@ -83,7 +76,7 @@ fn a_problem_has_one_result_alone_and_in_any_cohort() {
         &["--sampler", "awrs", "--particles", "5", "--ess", "0.9", "--resampling", "systematic"],
         &["--problem", "3", "--seed", "4", "--max-tokens", "12"],
     ];
-    let flags: Value = serde_json::from_slice(&lockstep(&flags.concat(), "").stdout).unwrap();
+    let flags: Value = serde_json::from_slice(&lockstep(&flags.concat(), b"").stdout).unwrap();
     let line: Value = serde_json::from_str(&together["\"sky\""]).unwrap();
     for name in ["texts", "log_ml", "ess", "n_resamples", "tokens", "seed", "model"] {
         assert_eq!(line[name], flags[name], "{name}");
@@ -116,7 +109,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
     ];
     let mut text: String = lines.iter().map(|(line, _)| format!("{line}\n\n")).collect();
     text += r#"{"id": "sound", "prompt": "Hi", "particles": 2, "max_tokens": 2, "seed": 1}"#;
-    let output = lockstep(&["run", "--problems", "-"], &text);
+    let output = lockstep(&["run", "--problems", "-"], text.as_bytes());
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(message, "lockstep: 17 of 18 problems failed: their results say why\n");
     assert_eq!(output.status.code(), Some(1));
@@ -135,7 +128,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
 #[test]
 fn files_that_make_no_sense_are_refused_before_any_work() {
     let refusal = |args: &[&str], input: &str| {
-        let output = lockstep(&[&["run"], args].concat(), input);
+        let output = lockstep(&[&["run"], args].concat(), input.as_bytes());
         assert!(output.stdout.is_empty(), "{args:?}");
         (String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap())
     };
@@ -169,7 +162,7 @@ fn resuming_does_what_is_left() {
     let (first, rest) = complete.split_at(complete.match_indices('\n').nth(1).unwrap().0 + 1);
     let cut = format!("{first}{}", &rest[..20]);
     fs::write(&path, &cut).unwrap();
-    let output = lockstep(&[&["run", "--problems", "-"], &to_file[..]].concat(), &problems);
+    let output = lockstep(&[&["run", "--problems", "-"], &to_file[..]].concat(), problems.as_bytes());
     assert!(String::from_utf8(output.stderr).unwrap().contains("add --resume"));
     assert_eq!((output.status.code(), fs::read_to_string(&path).unwrap()), (Some(2), cut));
     let resume = [&to_file[..], &["--resume"]].concat();
@@ -182,7 +175,7 @@ fn resuming_does_what_is_left() {
     assert_eq!(fs::read_to_string(&path).unwrap(), resumed);
 
     fs::write(&path, "{\"no\": \"result\"}\n").unwrap();
-    let output = lockstep(&[&["run", "--problems", "-"], &resume[..]].concat(), &problems);
+    let output = lockstep(&[&["run", "--problems", "-"], &resume[..]].concat(), problems.as_bytes());
     assert!(String::from_utf8(output.stderr).unwrap().contains("line 1 is no result"));
     assert_eq!(output.status.code(), Some(2));
 }
