@@ -6,7 +6,7 @@
 //! or `-inf` entry adds 0, so a row gives the same bits dense, listed or masked.
 
 use crate::draw::Weights;
-use crate::math::{ln_lane, mass_lane};
+use crate::math::{ln_lane, mass_lane, mass_lanes};
 use crate::simd::{self, Kernel};
 use crate::visits;
 
@@ -105,10 +105,11 @@ pub(crate) fn peak(source: &(impl Source + ?Sized)) -> Option<Peak> {
     peak
 }
 
+/// The largest of some numbers.
 #[inline(always)]
-fn max(log_weights: &[f64]) -> f64 {
+pub(crate) fn max(numbers: &[f64]) -> f64 {
     let mut lanes = [f64::NEG_INFINITY; LANES];
-    let (chunks, rest) = log_weights.as_chunks::<LANES>();
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
             lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
@@ -120,9 +121,23 @@ fn max(log_weights: &[f64]) -> f64 {
 /// Writes the mass `exp(w − shift)` of every entry.
 #[inline(always)]
 pub(crate) fn masses(log_weights: &[f64], shift: f64, out: &mut [f64]) {
-    visits::exponentials(log_weights.len());
-    for (out, &w) in out.iter_mut().zip(log_weights) {
-        *out = mass_lane(w - shift);
+    fill_masses(log_weights, |w| w - shift, out);
+}
+
+/// Writes the mass `exp(exponent(n))` of every number, those of the first and the second half side by
+/// side.
+#[inline(always)]
+fn fill_masses<T: Copy>(numbers: &[T], exponent: impl Fn(T) -> f64, out: &mut [f64]) {
+    visits::exponentials(numbers.len());
+    let half = numbers.len() / 2;
+    let (first, rest) = numbers.split_at(half);
+    let (out_first, out_rest) = out.split_at_mut(half);
+    if let (Some(&n), Some(out)) = (rest.get(half), out_rest.get_mut(half)) {
+        *out = mass_lane(exponent(n));
+    }
+    let pairs = first.iter().zip(rest).zip(out_first.iter_mut().zip(out_rest));
+    for ((&a, &b), (out_a, out_b)) in pairs {
+        [*out_a, *out_b] = mass_lanes([exponent(a), exponent(b)]);
     }
 }
 
@@ -178,10 +193,7 @@ pub(crate) fn block_sum(positions: Positions<'_>, terms: &[f64]) -> f64 {
 #[inline(always)]
 pub(crate) fn logit_masses(logits: &[f32], inverse: f64, shift: f64, out: &mut [f64]) {
     visits::looks(logits.len());
-    visits::exponentials(logits.len());
-    for (out, &l) in out.iter_mut().zip(logits) {
-        *out = mass_lane(f64::from(l) * inverse - shift);
-    }
+    fill_masses(logits, |l| f64::from(l) * inverse - shift, out);
 }
 
 /// The log of a sum of terms shifted by `shift`. At least one term is 1.

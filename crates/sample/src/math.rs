@@ -108,26 +108,34 @@ const EXP_Q: [f64; 10] = [
     2.497_834_355_986_683_5e-8,
 ];
 
-/// `x` as `2^n · y` with `√½ ≤ y ≤ √2` up to rounding: `y`, and a number whose low bits are `n` in
+/// Each `x` as `2^n · y` with `√½ ≤ y ≤ √2` up to rounding: `y`, and a number whose low bits are `n` in
 /// two's complement.
+///
+/// A number's steps wait for each other. Those of several stand side by side, so that one's waits are
+/// filled with another's work.
 #[inline(always)]
-fn exp_parts(x: f64) -> (f64, u64) {
-    let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
+fn exp_parts<const N: usize>(x: [f64; N]) -> ([f64; N], [u64; N]) {
+    use std::array::from_fn as each;
+    let shifted: [f64; N] = each(|i| x[i].mul_add(std::f64::consts::LOG2_E, ROUND));
+    let n: [f64; N] = each(|i| shifted[i] - ROUND);
+    let r: [f64; N] = each(|i| n[i].mul_add(-LN_2_HIGH, x[i]));
+    let r: [f64; N] = each(|i| n[i].mul_add(-LN_2_LOW, r[i]));
 
-    let c = EXP_Q;
-    let r2 = r * r;
-    let even = c[8].mul_add(r2, c[6]).mul_add(r2, c[4]).mul_add(r2, c[2]).mul_add(r2, c[0]);
-    let odd = c[9].mul_add(r2, c[7]).mul_add(r2, c[5]).mul_add(r2, c[3]).mul_add(r2, c[1]);
-    (1.0 + odd.mul_add(r, even).mul_add(r2, r), shifted.to_bits())
+    let r2: [f64; N] = each(|i| r[i] * r[i]);
+    let (mut even, mut odd) = ([EXP_Q[8]; N], [EXP_Q[9]; N]);
+    for k in [6, 4, 2, 0] {
+        even = each(|i| even[i].mul_add(r2[i], EXP_Q[k]));
+        odd = each(|i| odd[i].mul_add(r2[i], EXP_Q[k + 1]));
+    }
+    let q: [f64; N] = each(|i| odd[i].mul_add(r[i], even[i]));
+    (each(|i| 1.0 + q[i].mul_add(r2[i], r[i])), shifted.map(f64::to_bits))
 }
 
 /// [`exp`] for use inside kernels.
 #[inline(always)]
 pub(crate) fn exp_lane(x: f64) -> f64 {
     let clamped = x.clamp(EXP_ZERO, EXP_OVERFLOW);
-    let (y, n) = exp_parts(clamped);
+    let ([y], [n]) = exp_parts([clamped]);
     // Two factors, the first product exact: with one, subnormal results and the topmost exponent
     // would be out of reach.
     let n = n.wrapping_sub(ROUND.to_bits()).wrapping_add(2048);
@@ -141,9 +149,18 @@ pub(crate) fn exp_lane(x: f64) -> f64 {
 /// below about 2⁻¹⁰²¹, which no sum that is at least 1 can feel.
 #[inline(always)]
 pub(crate) fn mass_lane(x: f64) -> f64 {
+    let [mass] = mass_lanes([x]);
+    mass
+}
+
+/// [`mass_lane`] of several numbers, side by side.
+#[inline(always)]
+pub(crate) fn mass_lanes<const N: usize>(x: [f64; N]) -> [f64; N] {
     let (y, n) = exp_parts(x);
-    let y = f64::from_bits(y.to_bits().wrapping_add(n << EXPONENT));
-    if x < MASS_ZERO { 0.0 } else { y }
+    std::array::from_fn(|i| {
+        let y = f64::from_bits(y[i].to_bits().wrapping_add(n[i] << EXPONENT));
+        if x[i] < MASS_ZERO { 0.0 } else { y }
+    })
 }
 
 const ONE_BITS: u64 = 0x3FF0_0000_0000_0000;

@@ -8,7 +8,7 @@
 
 use crate::blocks::{self, BLOCK, Block, Peak, Positions, Source};
 use crate::math::exp_lane;
-use crate::rng::{self, DrawKey};
+use crate::rng::{self, DrawKey, Stream};
 
 /// Entries that are tested together.
 pub(crate) const GROUP: usize = 64;
@@ -53,15 +53,40 @@ impl Bar {
         // In terms of 1 + u, with room for what this sum rounds by.
         !(rng::mantissa_lane(bits) <= (-mass).mul_add(self.factor, 2.0 - 2.0 * f64::EPSILON))
     }
+}
 
-    /// Whether any of the entries might.
+/// The noise of a block of consecutive positions, as far as a race has had to know it.
+pub(crate) struct Noise {
+    stream: Stream,
+    first: u32,
+    tops: [u32; BLOCK / 2],
+    bits: [u64; GROUP],
+}
+
+impl Noise {
     #[inline(always)]
-    pub(crate) fn admits_any(&self, masses: &[f64], bits: &[u64]) -> bool {
-        let mut any = 0_u64;
-        for (&mass, &bits) in masses.iter().zip(bits) {
-            any |= u64::from(self.admits(mass, bits));
+    pub(crate) fn new(key: &DrawKey) -> Self {
+        Self { stream: key.stream(), first: 0, tops: [0; BLOCK / 2], bits: [0; GROUP] }
+    }
+
+    /// Goes to the block of `len` positions from `first`.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, first: u32, len: usize) {
+        self.first = first;
+        self.stream.fill_tops(first, &mut self.tops[..len.div_ceil(2)]);
+    }
+
+    /// The bits of the group that is `start` positions into the block; `None` if none of its `masses`
+    /// might reach `bar`, which the largest of them and the upper words of the bits mostly tell.
+    #[inline(always)]
+    pub(crate) fn reaching(&mut self, bar: &Bar, start: usize, masses: &[f64]) -> Option<&[u64]> {
+        let pairs = masses.len().div_ceil(2);
+        let top = self.tops[start / 2..start / 2 + pairs].iter().copied().fold(0, u32::max);
+        if !bar.admits(blocks::max(masses), rng::bits_below(top)) {
+            return None;
         }
-        any != 0
+        self.stream.fill_bits(self.first + start as u32, &mut self.bits[..2 * pairs]);
+        Some(&self.bits[..masses.len()])
     }
 }
 
@@ -79,7 +104,8 @@ pub(crate) trait Podium {
 pub(crate) fn run(source: &impl Source, key: &DrawKey, peak: Peak, podium: &mut impl Podium) -> f64 {
     let mut scratch = [0.0; BLOCK];
     let mut masses = [0.0; BLOCK];
-    let mut bits = [0; BLOCK];
+    let mut noise = Noise::new(key);
+    let mut listed = [0; GROUP];
     let mut cursor = 0;
     let mut sum = 0.0;
     while let Some(block) = source.next(&mut cursor, &mut scratch) {
@@ -87,14 +113,20 @@ pub(crate) fn run(source: &impl Source, key: &DrawKey, peak: Peak, podium: &mut 
         let masses = &mut masses[..len];
         blocks::masses(block.log_weights, peak.log_weight, masses);
         sum += blocks::block_sum(block.positions, masses);
-        let bits = block_bits(block.positions, len, key, &mut bits);
-        for start in (0..len).step_by(GROUP) {
-            let end = (start + GROUP).min(len);
-            if podium.bar().admits_any(&masses[start..end], &bits[start..end]) {
-                for i in start..end {
-                    if podium.bar().admits(masses[i], bits[i]) {
-                        podium.challenge(&block, i, block.log_weights[i] + rng::gumbel_lane(bits[i]));
-                    }
+        if let Positions::Run(first) = block.positions {
+            noise.enter(first, len);
+        }
+        for (start, masses) in (0..).step_by(GROUP).zip(masses.chunks(GROUP)) {
+            let bits = match block.positions {
+                Positions::Run(_) => noise.reaching(podium.bar(), start, masses),
+                Positions::List(positions) => {
+                    let positions = Positions::List(&positions[start..start + masses.len()]);
+                    Some(block_bits(positions, masses.len(), key, &mut listed))
+                }
+            };
+            for (i, (&mass, &bits)) in (start..).zip(masses.iter().zip(bits.unwrap_or_default())) {
+                if podium.bar().admits(mass, bits) {
+                    podium.challenge(&block, i, block.log_weights[i] + rng::gumbel_lane(bits));
                 }
             }
         }
@@ -108,10 +140,10 @@ pub(crate) fn block_bits<'a>(
     positions: Positions<'_>,
     len: usize,
     key: &DrawKey,
-    out: &'a mut [u64; BLOCK],
+    out: &'a mut [u64],
 ) -> &'a [u64] {
     match positions {
-        Positions::Run(start) => key.fill_bits(start, &mut out[..len.next_multiple_of(2)]),
+        Positions::Run(start) => key.stream().fill_bits(start, &mut out[..len.next_multiple_of(2)]),
         Positions::List(positions) => {
             for (bits, &position) in out.iter_mut().zip(positions) {
                 *bits = key.bits_lane(position);

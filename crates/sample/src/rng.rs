@@ -33,15 +33,108 @@ pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 /// 64-bit lane is what vector units multiply 32-bit words in, so nothing is ever shuffled.
 #[inline(always)]
 fn philox_lane(counter: [u64; 4], key: [u32; 2]) -> [u64; 4] {
-    let mut c = counter;
-    for round in 0..ROUNDS {
-        let k0 = u64::from(key[0].wrapping_add(WEYL[0].wrapping_mul(round)));
-        let k1 = u64::from(key[1].wrapping_add(WEYL[1].wrapping_mul(round)));
-        let p0 = (c[0] & LOW) * MULTIPLIERS[0];
-        let p1 = (c[2] & LOW) * MULTIPLIERS[1];
-        c = [p1 >> 32 ^ c[1] ^ k0, p1, p0 >> 32 ^ c[3] ^ k1, p0];
+    (0..ROUNDS).fold(counter, |c, round| next_round(c, round_key(key, round)))
+}
+
+#[inline(always)]
+fn next_round(c: [u64; 4], key: [u64; 2]) -> [u64; 4] {
+    let [p0, p1] = products(c[0], c[2]);
+    [p1 >> 32 ^ (c[1] ^ key[0]), p1, p0 >> 32 ^ (c[3] ^ key[1]), p0]
+}
+
+#[inline(always)]
+fn products(word0: u64, word2: u64) -> [u64; 2] {
+    [(word0 & LOW) * MULTIPLIERS[0], (word2 & LOW) * MULTIPLIERS[1]]
+}
+
+#[inline(always)]
+fn round_key(key: [u32; 2], round: u32) -> [u64; 2] {
+    [0, 1].map(|i| u64::from(key[i].wrapping_add(WEYL[i].wrapping_mul(round))))
+}
+
+/// The two u64 of a block's words.
+#[inline(always)]
+fn halves(c: [u64; 4]) -> [u64; 2] {
+    [c[0] & LOW | c[1] << 32, c[2] & LOW | c[3] << 32]
+}
+
+/// A draw's generator, with the work done that is the same for all its blocks. A round carries a block's
+/// number one word further, so the first few have words that it has not reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    /// What the number meets in round 1.
+    first: u64,
+    /// What round 2 adds to word 0, round 3 to words 0 and 2, and round 4 to word 0.
+    second: u64,
+    third: [u64; 2],
+    fourth: u64,
+    keys: [[u64; 2]; ROUNDS as usize],
+}
+
+impl Stream {
+    #[inline(always)]
+    fn new(counter: [u32; 3], key: [u32; 2]) -> Self {
+        let keys = std::array::from_fn(|round| round_key(key, round as u32));
+        let [k1, k2, k3, k4] = [keys[0], keys[1], keys[2], keys[3]];
+        let [p0, p1] = products(u64::from(counter[0]), u64::from(counter[2]));
+        let (first, word3) = (p0 >> 32 ^ k1[1], p0);
+        let (second, [p0, _]) = (p1 ^ k2[0], products(p1 >> 32 ^ u64::from(counter[1]) ^ k1[0], 0));
+        let (third2, word2) = (p0 ^ k3[1], p0 >> 32 ^ word3 ^ k2[1]);
+        let [_, p1] = products(0, word2);
+        Self { first, second, third: [p1 >> 32 ^ k3[0], third2], fourth: p1 ^ k4[0], keys }
     }
-    c
+
+    /// The words of block `block` before the last round.
+    #[inline(always)]
+    fn late(&self, block: u32) -> [u64; 4] {
+        let [_, p1] = products(0, u64::from(block) ^ self.first);
+        let [p0, _] = products(p1 >> 32 ^ self.second, 0);
+        let [q0, q1] = products(p1 ^ self.third[0], p0 >> 32 ^ self.third[1]);
+        let mut c = [q1 >> 32 ^ self.fourth, q1, q0 >> 32 ^ p0 ^ self.keys[3][1], q0];
+        for key in &self.keys[4..self.keys.len() - 1] {
+            c = next_round(c, *key);
+        }
+        c
+    }
+
+    /// Both u64 of block `block`.
+    #[inline(always)]
+    fn pair(&self, block: u32) -> [u64; 2] {
+        halves(next_round(self.late(block), self.keys[self.keys.len() - 1]))
+    }
+
+    /// The upper word of the larger u64 of block `block`.
+    #[inline(always)]
+    fn top(&self, block: u32) -> u32 {
+        let [c0, _, c2, _] = self.late(block);
+        let [p0, p1] = products(c0, c2);
+        (p0 as u32).max(p1 as u32)
+    }
+
+    /// The u64 at the positions from `start`, which is even, one an element of `out`, whose length
+    /// is even.
+    #[inline(always)]
+    pub(crate) fn fill_bits(&self, start: u32, out: &mut [u64]) {
+        debug_assert!(start.is_multiple_of(2) && out.len().is_multiple_of(2));
+        for (block, pair) in (start / 2..).zip(out.as_chunks_mut::<2>().0) {
+            *pair = self.pair(block);
+        }
+    }
+
+    /// The upper word of the larger u64 of every two positions from `start`, which is even.
+    #[inline(always)]
+    pub(crate) fn fill_tops(&self, start: u32, out: &mut [u32]) {
+        debug_assert!(start.is_multiple_of(2));
+        for (block, top) in (start / 2..).zip(out) {
+            *top = self.top(block);
+        }
+    }
+}
+
+/// The largest bits with this upper word.
+#[inline(always)]
+pub(crate) fn bits_below(top: u32) -> u64 {
+    u64::from(top) << 32 | LOW
 }
 
 /// The key of all draws of one problem: one population, or one request.
@@ -110,29 +203,18 @@ impl DrawKey {
         simd::run(Gumbel { key: self, position })
     }
 
-    /// Both u64 of block `block`.
+    /// The generator of the draw's numbers, many at a time.
     #[inline(always)]
-    fn pair_lane(&self, block: u32) -> [u64; 2] {
-        let counter = [self.particle, self.step, self.ordinal, block].map(u64::from);
-        let c = philox_lane(counter, self.problem.words);
-        [c[0] & LOW | c[1] << 32, c[2] & LOW | c[3] << 32]
+    pub(crate) fn stream(&self) -> Stream {
+        Stream::new([self.particle, self.step, self.ordinal], self.problem.words)
     }
 
     /// The u64 at `position`.
     #[inline(always)]
     pub(crate) fn bits_lane(&self, position: u32) -> u64 {
-        let [even, odd] = self.pair_lane(position / 2);
+        let counter = [self.particle, self.step, self.ordinal, position / 2].map(u64::from);
+        let [even, odd] = halves(philox_lane(counter, self.problem.words));
         if position.is_multiple_of(2) { even } else { odd }
-    }
-
-    /// The u64 at the positions from `start`, which is even, one an element of `out`, whose length
-    /// is even.
-    #[inline(always)]
-    pub(crate) fn fill_bits(&self, start: u32, out: &mut [u64]) {
-        debug_assert!(start.is_multiple_of(2) && out.len().is_multiple_of(2));
-        for (j, pair) in (start / 2..).zip(out.as_chunks_mut::<2>().0) {
-            *pair = self.pair_lane(j);
-        }
     }
 }
 
@@ -217,7 +299,7 @@ mod tests {
 
         #[inline(always)]
         fn run(self) {
-            self.0.fill_bits(self.1, self.2);
+            self.0.stream().fill_bits(self.1, self.2);
         }
     }
 
@@ -239,13 +321,19 @@ mod tests {
         }
 
         #[test]
-        fn a_filled_row_holds_the_numbers_of_its_positions(seed: u64, start in 0u32..1_000_000, len in 0usize..70) {
-            let key = DrawKey::new(ProblemKey::new(seed, 0), 0, 1, 0);
+        fn a_filled_row_holds_the_numbers_of_its_positions(seed: u64, particle: u32, step: u32, start in 0u32..1_000_000, len in 0usize..70) {
+            let key = DrawKey::new(ProblemKey::new(seed, 0), particle, step, particle ^ step);
             let mut wide = vec![0; 2 * len];
             let mut portable = vec![0; 2 * len];
             simd::run(Fill(&key, 2 * start, &mut wide));
             Fill(&key, 2 * start, &mut portable).run();
             prop_assert_eq!(&wide, &portable);
+            let mut tops = vec![0; len];
+            key.stream().fill_tops(2 * start, &mut tops);
+            for (pair, top) in wide.chunks(2).zip(tops) {
+                prop_assert_eq!(pair[0].max(pair[1]) >> 32, u64::from(top));
+                prop_assert!(pair[0].max(pair[1]) <= bits_below(top));
+            }
             for (position, bits) in (2 * start..).zip(wide) {
                 prop_assert_eq!(bits, key.bits_lane(position));
                 prop_assert_eq!(key.gumbel(position).to_bits(), gumbel_lane(bits).to_bits());

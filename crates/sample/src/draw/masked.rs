@@ -13,6 +13,7 @@ use crate::blocks::{BLOCK, Block, Peak, Positions, RunSum, Scratch, Source};
 use crate::eos::EosSet;
 use crate::math::{self, mass_lane};
 use crate::normalizer::Normalizer;
+use crate::race::Noise;
 use crate::rng::{self, DrawKey};
 use crate::simd::{self, Kernel};
 use crate::visits;
@@ -256,10 +257,10 @@ impl Kernel for Challenge<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { row, key, block, best } = self;
-        let mut bits = [0; WORD];
+        let mut noise = Noise::new(key);
         for (start, masses) in block.starts.iter().zip(&block.masses).take(block.len) {
-            key.fill_bits(*start as u32, &mut bits);
-            if best.bar().admits_any(masses, &bits) {
+            noise.enter(*start as u32, WORD);
+            if let Some(bits) = noise.reaching(best.bar(), 0, masses) {
                 for i in 0..WORD {
                     // What is forbidden has no mass, and what has none cannot win.
                     if masses[i] > 0.0 && best.bar().admits(masses[i], bits[i]) {

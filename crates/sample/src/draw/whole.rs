@@ -13,7 +13,7 @@ use super::row::{Drawn, Fold, RowDraw};
 use crate::blocks::{self, BLOCK, RunSum};
 use crate::math;
 use crate::normalizer::{self, Normalizer, RowError};
-use crate::race::{Bar, GROUP};
+use crate::race::{Bar, GROUP, Noise};
 use crate::rng::{self, DrawKey};
 use crate::simd::{self, Kernel};
 
@@ -206,7 +206,7 @@ impl Kernel for Race<'_> {
     fn run(self) -> f64 {
         let Self { logits, inverse, shift, key, ends, field } = self;
         let mut masses = [0.0; BLOCK];
-        let mut bits = [0; BLOCK];
+        let mut noise = Noise::new(key);
         let mut sum = 0.0;
         for (first, logits) in (0_u32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
             let len = logits.len();
@@ -215,16 +215,14 @@ impl Kernel for Race<'_> {
             let mut block = RunSum::default();
             block.add(masses);
             sum += block.total();
-            key.fill_bits(first, &mut bits[..len.next_multiple_of(2)]);
-            for start in (0..len).step_by(GROUP) {
-                let end = (start + GROUP).min(len);
-                if field.bar.admits_any(&masses[start..end], &bits[start..end]) {
-                    for i in start..end {
-                        let id = first + i as u32;
-                        if field.bar.admits(masses[i], bits[i]) && !ends.contains(&id) {
-                            let exponent = f64::from(logits[i]) * inverse - shift;
-                            field.challenge(id, exponent + rng::gumbel_lane(bits[i]));
-                        }
+            noise.enter(first, len);
+            for (start, masses) in (0..).step_by(GROUP).zip(masses.chunks(GROUP)) {
+                let Some(bits) = noise.reaching(&field.bar, start, masses) else { continue };
+                for (i, (&mass, &bits)) in (start..).zip(masses.iter().zip(bits)) {
+                    let id = first + i as u32;
+                    if field.bar.admits(mass, bits) && !ends.contains(&id) {
+                        let exponent = f64::from(logits[i]) * inverse - shift;
+                        field.challenge(id, exponent + rng::gumbel_lane(bits));
                     }
                 }
             }
