@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lockstep_sample::{Bitset, DrawKey, DrawMethod, Drawn, Normalizer, RowError, TokenId};
+use lockstep_sample::{Bitset, DrawKey, DrawMethod, Drawn, Normalizer, RowError, TokenId, log_mass};
 
 use crate::error::EngineError;
 use crate::model::SeqId;
@@ -93,6 +93,7 @@ pub struct LogitRow {
     tile: Arc<Tile>,
     row: usize,
     vocab: Arc<Vocabulary>,
+    temperature: f64,
     normalizer: Normalizer,
     eos: f64,
 }
@@ -108,7 +109,7 @@ impl LogitRow {
         let logits = tile.logits(row, &vocab);
         let normalizer = Normalizer::of(logits, temperature)?;
         let eos = normalizer.eos(logits, vocab.eos());
-        Ok(Self { tile, row, vocab, normalizer, eos })
+        Ok(Self { tile, row, vocab, temperature, normalizer, eos })
     }
 
     /// The vocabulary whose positions address the row.
@@ -134,6 +135,16 @@ impl LogitRow {
     #[must_use]
     pub fn logw_at(&self, position: usize) -> f64 {
         self.logw(self.vocab.token_at(position))
+    }
+
+    /// The log of the mass (nats) that `mask`, over positions, leaves of the row: exactly that of a
+    /// [`Wish::Draw`] with this mask.
+    ///
+    /// # Panics
+    /// Never: a row that could be normalised has a mass.
+    #[must_use]
+    pub fn log_mass(&self, mask: &Bitset) -> f64 {
+        log_mass(self.logits(), self.temperature, self.vocab.eos(), mask).expect("the row was normalised")
     }
 
     /// Writes the whole row by position (see [`Vocabulary::row_len`]).

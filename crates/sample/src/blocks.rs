@@ -7,6 +7,7 @@
 
 use crate::draw::Weights;
 use crate::math::{ln_lane, mass_lane, mass_lanes};
+use crate::normalizer::Scale;
 use crate::simd::{self, Kernel};
 use crate::visits;
 
@@ -189,12 +190,50 @@ pub(crate) fn block_sum(positions: Positions<'_>, terms: &[f64]) -> f64 {
     sum.total()
 }
 
-/// Writes the mass `exp(l · inverse − shift)` of every logit.
+/// Writes the mass of every logit.
 #[inline(always)]
-pub(crate) fn logit_masses(logits: &[f32], inverse: f64, shift: f64, out: &mut [f64]) {
+pub(crate) fn logit_masses(logits: &[f32], scale: Scale, out: &mut [f64]) {
     visits::looks(logits.len());
-    fill_masses(logits, |l| f64::from(l) * inverse - shift, out);
+    fill_masses(logits, |l| scale.exponent(l), out);
 }
+
+/// Writes the masses of what `words` allow, and 0 for the rest: bit `i % 64` of word `i / 64` is entry
+/// `i`.
+///
+/// Not in place: the compiler would make that masked stores, which are slow on many machines.
+#[inline(always)]
+pub(crate) fn allowed(masses: &[f64], words: impl IntoIterator<Item = u64>, out: &mut [f64]) {
+    let mut words = words.into_iter();
+    let (chunks, rest) = masses.as_chunks::<WORD>();
+    let (out, out_rest) = out.as_chunks_mut::<WORD>();
+    for ((masses, out), word) in chunks.iter().zip(out).zip(&mut words) {
+        for i in 0..WORD {
+            out[i] = keep_if(masses[i], word & BITS[i]);
+        }
+    }
+    let word = words.next().unwrap_or(0);
+    for ((mass, out), bit) in rest.iter().zip(out_rest).zip(&BITS) {
+        *out = keep_if(*mass, word & bit);
+    }
+}
+
+/// `mass`, or 0 if `bit` is.
+#[inline(always)]
+fn keep_if(mass: f64, bit: u64) -> f64 {
+    f64::from_bits(mass.to_bits() & u64::from(bit == 0).wrapping_sub(1))
+}
+
+/// Entries a word of a mask.
+const WORD: usize = u64::BITS as usize;
+const BITS: [u64; WORD] = {
+    let mut bits = [1; WORD];
+    let mut i = 0;
+    while i < WORD {
+        bits[i] = 1 << i;
+        i += 1;
+    }
+    bits
+};
 
 /// The log of a sum of terms shifted by `shift`. At least one term is 1.
 #[inline(always)]

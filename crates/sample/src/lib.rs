@@ -43,7 +43,7 @@ pub use chain::{ChainRow, Sampled, sample_row, sample_rows};
 pub use custom::{CustomPass, CustomRow, sample_custom_rows};
 pub use draw::{
     DRAW_METHODS, DrawMethod, Drawn, Pick, RowDraw, UnknownDrawMethod, Weights, draw, draw_row, draw_rows,
-    log_total,
+    log_mass, log_total,
 };
 pub use eos::EosSet;
 pub use history::History;

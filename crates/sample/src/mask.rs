@@ -3,7 +3,7 @@
 use crate::bitset::Bitset;
 use crate::blocks::{self, BLOCK, Positions};
 use crate::math;
-use crate::normalizer::{self, Normalizer, RowError};
+use crate::normalizer::{self, Normalizer, RowError, Scale};
 use crate::simd::{self, Kernel};
 
 /// Puts what `allowed` lacks of a row at `-inf`, and returns the log of the mass that this leaves, at
@@ -13,13 +13,13 @@ use crate::simd::{self, Kernel};
 /// As [`Normalizer::of`]; [`RowError::EmptySupport`] also if nothing is left.
 pub(crate) fn apply(logits: &mut [f32], allowed: &Bitset) -> Result<f64, RowError> {
     let (_, max) = normalizer::top(logits)?;
-    let shift = f64::from(max);
-    let [all, left] = simd::run(Mask { logits, allowed, shift });
+    let scale = Scale { inverse: 1.0, shift: f64::from(max) };
+    let [all, left] = simd::run(Mask { logits, allowed, scale });
     if left > SOUND {
         return Ok(math::ln(left) - math::ln(all));
     }
     // So far below the row's largest that the masses underflow, or nothing at all.
-    Ok(Normalizer::of(logits, 1.0)?.log_z() - (shift + math::ln(all)))
+    Ok(Normalizer::of(logits, 1.0)?.log_z() - (scale.shift + math::ln(all)))
 }
 
 /// A sum above it has lost nothing to underflow.
@@ -29,7 +29,7 @@ const SOUND: f64 = 1e-280;
 struct Mask<'a> {
     logits: &'a mut [f32],
     allowed: &'a Bitset,
-    shift: f64,
+    scale: Scale,
 }
 
 impl Kernel for Mask<'_> {
@@ -38,22 +38,24 @@ impl Kernel for Mask<'_> {
     #[inline(always)]
     fn run(self) -> [f64; 2] {
         const WORD: usize = u64::BITS as usize;
-        let mut terms = [0.0; BLOCK];
+        let (mut terms, mut left) = ([0.0; BLOCK], [0.0; BLOCK]);
         let mut sums = [0.0; 2];
-        let mut words = self.allowed.words().iter().copied().chain(std::iter::repeat(0));
+        let mut words = self.allowed.words().iter().copied();
         for logits in self.logits.chunks_mut(BLOCK) {
             let terms = &mut terms[..logits.len()];
-            blocks::logit_masses(logits, 1.0, self.shift, terms);
+            blocks::logit_masses(logits, self.scale, terms);
             sums[0] += blocks::block_sum(Positions::Run(0), terms);
-            let chunks = logits.chunks_mut(WORD).zip(terms.chunks_mut(WORD));
-            for ((logits, terms), word) in chunks.zip(&mut words) {
-                for (i, (l, term)) in logits.iter_mut().zip(terms).enumerate() {
-                    let is_allowed = word >> i & 1 == 1;
-                    *l = if is_allowed { *l } else { f32::NEG_INFINITY };
-                    *term = if is_allowed { *term } else { 0.0 };
+            let words: [u64; BLOCK / WORD] = std::array::from_fn(|_| words.next().unwrap_or(0));
+            let left = &mut left[..logits.len()];
+            blocks::allowed(terms, words, left);
+            for (logits, word) in logits.chunks_mut(WORD).zip(words) {
+                for (i, l) in logits.iter_mut().enumerate() {
+                    // A minimum, not a choice, which would become a masked store: these are slow.
+                    let cap = if word >> i & 1 == 1 { f32::INFINITY } else { f32::NEG_INFINITY };
+                    *l = if *l < cap { *l } else { cap };
                 }
             }
-            sums[1] += blocks::block_sum(Positions::Run(0), terms);
+            sums[1] += blocks::block_sum(Positions::Run(0), left);
         }
         sums
     }
@@ -91,7 +93,8 @@ mod tests {
             let allowed = Bitset::from_ids(len as usize, (0..len).filter(|id| id % 3 == 0));
             let masked = |wide: bool| {
                 let mut row = logits(len);
-                let kernel = Mask { logits: &mut row, allowed: &allowed, shift: 9.0 };
+                let kernel =
+                    Mask { logits: &mut row, allowed: &allowed, scale: Scale { inverse: 1.0, shift: 9.0 } };
                 let sums = if wide { simd::run(kernel) } else { kernel.run() };
                 (sums.map(f64::to_bits), row)
             };

@@ -25,6 +25,28 @@ pub enum RowError {
     EmptySupport,
 }
 
+/// How a row's logits become masses: `exp(l · inverse − shift)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    pub(crate) inverse: f64,
+    /// The largest `l · inverse`.
+    pub(crate) shift: f64,
+}
+
+impl Scale {
+    /// That of a row whose largest logit is `max`, at a temperature.
+    pub(crate) fn new(temperature: f64, max: f32) -> Self {
+        let inverse = inverse(temperature);
+        Self { inverse, shift: f64::from(max) * inverse }
+    }
+
+    /// The exponent of a logit's mass.
+    #[inline(always)]
+    pub(crate) fn exponent(&self, logit: f32) -> f64 {
+        f64::from(logit) * self.inverse - self.shift
+    }
+}
+
 /// The normaliser of a logit row at a temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalizer {
@@ -44,19 +66,17 @@ impl Normalizer {
     /// [`RowError::NonFinite`] at a NaN or `+inf` logit, [`RowError::EmptySupport`] if all are `-inf`.
     pub fn of(logits: &[f32], temperature: f64) -> Result<Self, RowError> {
         debug_assert!(temperature > 0.0 && temperature.is_finite(), "temperatures are validated on entry");
-        let inverse_temperature = inverse(temperature);
         let max = finite_max(logits)?;
         if max == f32::NEG_INFINITY {
             return Err(RowError::EmptySupport);
         }
-        let shift = f64::from(max) * inverse_temperature;
-        Ok(Self::of_sum(inverse_temperature, shift, mass_sum(logits, inverse_temperature, shift)))
+        let scale = Scale::new(temperature, max);
+        Ok(Self::of_sum(scale, mass_sum(logits, scale)))
     }
 
-    /// The normaliser of a row whose masses `exp(l · inverse − shift)` sum to `sum`, in the order of
-    /// [`mass_sum`].
-    pub(crate) fn of_sum(inverse_temperature: f64, shift: f64, sum: f64) -> Self {
-        Self { inverse_temperature, log_z: shift + math::ln(sum) }
+    /// The normaliser of a row whose masses sum to `sum`, in the order of [`mass_sum`].
+    pub(crate) fn of_sum(scale: Scale, sum: f64) -> Self {
+        Self { inverse_temperature: scale.inverse, log_z: scale.shift + math::ln(sum) }
     }
 
     /// `LSE(l/T)` over the row, in nats.
@@ -125,10 +145,9 @@ pub(crate) fn inverse(temperature: f64) -> f64 {
     (1.0 / temperature).min(MAX_INVERSE)
 }
 
-/// `Σ exp(l · inverse − shift)` over a row, in the order of [`log_total`](crate::log_total); nothing
-/// in it is above `shift`.
-pub(crate) fn mass_sum(logits: &[f32], inverse_temperature: f64, shift: f64) -> f64 {
-    simd::run(MassSum { logits, inverse_temperature, shift })
+/// The sum of a row's masses, in the order of [`log_total`](crate::log_total); none is above 1.
+pub(crate) fn mass_sum(logits: &[f32], scale: Scale) -> f64 {
+    simd::run(MassSum { logits, scale })
 }
 
 #[inline(always)]
@@ -188,8 +207,7 @@ impl Kernel for Survey<'_> {
 
 struct MassSum<'a> {
     logits: &'a [f32],
-    inverse_temperature: f64,
-    shift: f64,
+    scale: Scale,
 }
 
 impl Kernel for MassSum<'_> {
@@ -197,12 +215,11 @@ impl Kernel for MassSum<'_> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let Self { logits, inverse_temperature, shift } = self;
         let mut terms = [0.0; BLOCK];
         let mut sum = 0.0;
-        for logits in logits.chunks(BLOCK) {
+        for logits in self.logits.chunks(BLOCK) {
             let terms = &mut terms[..logits.len()];
-            blocks::logit_masses(logits, inverse_temperature, shift, terms);
+            blocks::logit_masses(logits, self.scale, terms);
             sum += blocks::block_sum(Positions::Run(0), terms);
         }
         sum
@@ -316,7 +333,7 @@ mod tests {
         for len in [1, 31, 33, 1000, 1024, 5000] {
             let logits = logits(len);
             assert_eq!(simd::run(Survey(&logits)), Survey(&logits).run());
-            let kernel = || MassSum { logits: &logits, inverse_temperature: 1.25, shift: 20.0 };
+            let kernel = || MassSum { logits: &logits, scale: Scale { inverse: 1.25, shift: 20.0 } };
             assert_eq!(simd::run(kernel()).to_bits(), kernel().run().to_bits());
         }
     }

@@ -165,7 +165,7 @@ impl Kernel for FirstPiece<'_> {
         let best = Best::new(FIRST_PIECE);
         let Some(peak) = blocks::peak(&self.weights) else { return best };
         let mut leaders = Leaders { best, bar: Bar::new(peak.log_weight, peak.log_weight.abs()) };
-        race::run(&self.weights, self.key, peak, &mut leaders);
+        race::run(&self.weights, self.key, peak.log_weight, &mut leaders);
         leaders.best
     }
 }

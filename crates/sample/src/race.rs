@@ -6,7 +6,7 @@
 //! and the second is raised by a slack beyond all rounding, so no entry is left out that the plain
 //! rule would let in.
 
-use crate::blocks::{self, BLOCK, Block, Peak, Positions, Source};
+use crate::blocks::{self, BLOCK, Block, Positions, Source};
 use crate::math::exp_lane;
 use crate::rng::{self, DrawKey, Stream};
 
@@ -99,9 +99,10 @@ pub(crate) trait Podium {
     fn challenge(&mut self, block: &Block<'_>, i: usize, score: f64);
 }
 
-/// Runs the race of a row, and returns the sum of its masses `exp(w − max)`.
+/// Runs the race of a row that has no weight above `max`, and returns the sum of its masses
+/// `exp(w − max)`.
 #[inline(always)]
-pub(crate) fn run(source: &impl Source, key: &DrawKey, peak: Peak, podium: &mut impl Podium) -> f64 {
+pub(crate) fn run(source: &impl Source, key: &DrawKey, max: f64, podium: &mut impl Podium) -> f64 {
     let mut scratch = [0.0; BLOCK];
     let mut masses = [0.0; BLOCK];
     let mut noise = Noise::new(key);
@@ -111,7 +112,7 @@ pub(crate) fn run(source: &impl Source, key: &DrawKey, peak: Peak, podium: &mut 
     while let Some(block) = source.next(&mut cursor, &mut scratch) {
         let len = block.log_weights.len();
         let masses = &mut masses[..len];
-        blocks::masses(block.log_weights, peak.log_weight, masses);
+        blocks::masses(block.log_weights, max, masses);
         sum += blocks::block_sum(block.positions, masses);
         if let Positions::Run(first) = block.positions {
             noise.enter(first, len);

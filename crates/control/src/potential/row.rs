@@ -2,7 +2,9 @@
 //!
 //! Entries are addressed by *position*: a token's id; the end of sequence sits at
 //! [`Vocabulary::eos_position`](lockstep_engine::vocab::Vocabulary::eos_position). All forms of a
-//! row give equal numbers, bit for bit, in every sum and draw.
+//! row give equal numbers, bit for bit, in every sum and draw. A model's row, whole or under a mask,
+//! knows its total better than a sum of its rounded weights would tell it: that is the one which an
+//! engine's draw returns.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +17,11 @@ use crate::error::{ControlError, ErrorKind};
 
 /// A row of log-weights (nats) over a vocabulary's positions. Absent entries are `-inf`.
 #[derive(Clone, Debug)]
-pub struct Row(Form);
+pub struct Row {
+    form: Form,
+    /// The logarithm of the row's sum, where it is known.
+    total: Option<f64>,
+}
 
 #[derive(Clone, Debug)]
 enum Form {
@@ -32,37 +38,37 @@ impl Row {
     /// A row without live entries.
     #[must_use]
     pub fn dead() -> Self {
-        Self(Form::Sparse(Arc::new([]), Arc::new([])))
+        Form::Sparse(Arc::new([]), Arc::new([])).into()
     }
 
     /// A model's row.
     #[must_use]
     pub fn logits(row: LogitRow) -> Self {
-        Self(Form::Logits(row))
+        Self { form: Form::Logits(row), total: Some(0.0) }
     }
 
     /// One log-weight for each position.
     #[must_use]
     pub fn dense(log_weights: impl Into<Arc<[f64]>>) -> Self {
-        Self(Form::Dense(log_weights.into()))
+        Form::Dense(log_weights.into()).into()
     }
 
     /// The listed positions, ascending; all others are `-inf`.
     #[must_use]
     pub fn sparse(positions: impl Into<Arc<[u32]>>, log_weights: impl Into<Arc<[f64]>>) -> Self {
-        Self(Form::Sparse(positions.into(), log_weights.into()))
+        Form::Sparse(positions.into(), log_weights.into()).into()
     }
 
     /// Weight 1 at each set bit, 0 elsewhere.
     #[must_use]
     pub fn bits(allowed: Arc<Bitset>) -> Self {
-        Self(Form::Bits(allowed))
+        Form::Bits(allowed).into()
     }
 
     /// The log-weight at `position`.
     #[must_use]
     pub fn at(&self, position: usize) -> f64 {
-        match &self.0 {
+        match &self.form {
             Form::Logits(row) => row.logw_at(position),
             Form::Dense(weights) => weights.get(position).copied().unwrap_or(f64::NEG_INFINITY),
             Form::Sparse(positions, weights) => u32::try_from(position)
@@ -81,7 +87,7 @@ impl Row {
 
     /// One past the last position that may be live.
     pub(crate) fn reach(&self) -> usize {
-        match &self.0 {
+        match &self.form {
             Form::Logits(row) => row.vocab().row_len(),
             Form::Dense(weights) => weights.len(),
             Form::Sparse(positions, _) => positions.last().map_or(0, |last| *last as usize + 1),
@@ -94,7 +100,7 @@ impl Row {
     /// # Errors
     /// If it is dense and of another length, or lists a position that there is not.
     pub(crate) fn check_len(&self, row_len: usize) -> RowResult<()> {
-        let (fits, has) = match &self.0 {
+        let (fits, has) = match &self.form {
             Form::Logits(row) => (row.vocab().row_len() == row_len, row.vocab().row_len()),
             Form::Dense(weights) => (weights.len() == row_len, weights.len()),
             Form::Sparse(..) | Form::Bits(_) => (self.reach() <= row_len, self.reach()),
@@ -111,7 +117,7 @@ impl Row {
     /// Only entries that the sparser row lists are read of the other.
     #[must_use]
     pub fn product(&self, other: &Self) -> Self {
-        match (&self.0, &other.0) {
+        match (&self.form, &other.form) {
             (Form::Bits(a), Form::Bits(b)) => {
                 let mut both = Bitset::clone(a);
                 both.intersect(b);
@@ -119,8 +125,8 @@ impl Row {
             }
             (Form::Sparse(positions, weights), _) => other.restrict(positions, Some(weights)),
             (_, Form::Sparse(positions, weights)) => self.restrict(positions, Some(weights)),
-            (Form::Bits(allowed), _) => other.restrict(&listed(allowed), None),
-            (_, Form::Bits(allowed)) => self.restrict(&listed(allowed), None),
+            (Form::Bits(allowed), _) => other.masked(allowed),
+            (_, Form::Bits(allowed)) => self.masked(allowed),
             _ => {
                 let (mut sum, other) = (self.to_dense(), other.to_dense());
                 for (w, v) in sum.iter_mut().zip(other.iter()) {
@@ -128,6 +134,15 @@ impl Row {
                 }
                 Self::dense(sum)
             }
+        }
+    }
+
+    /// What a mask leaves of the row.
+    fn masked(&self, allowed: &Bitset) -> Self {
+        let left = self.restrict(&listed(allowed), None);
+        match &self.form {
+            Form::Logits(row) => Self { total: Some(row.log_mass(allowed)), ..left },
+            _ => left,
         }
     }
 
@@ -150,7 +165,7 @@ impl Row {
     /// live position or bit.
     #[must_use]
     pub fn to_dense(&self) -> Vec<f64> {
-        match &self.0 {
+        match &self.form {
             Form::Logits(row) => {
                 let mut out = vec![0.0; row.vocab().row_len()];
                 row.fill(&mut out);
@@ -178,7 +193,7 @@ impl Row {
     /// The row's entries for sums, draws and orders.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {
-        match &self.0 {
+        match &self.form {
             Form::Logits(_) => Entries { positions: None, log_weights: Cow::Owned(self.to_dense()) },
             Form::Dense(weights) => Entries { positions: None, log_weights: Cow::Borrowed(weights) },
             Form::Sparse(positions, weights) => {
@@ -195,10 +210,7 @@ impl Row {
     /// The logarithm of the row's sum; of a model's row, which is normalised, exactly 0.
     #[must_use]
     pub fn log_total(&self) -> f64 {
-        match &self.0 {
-            Form::Logits(_) => 0.0,
-            _ => log_total(self.entries().weights()),
-        }
+        self.total.unwrap_or_else(|| log_total(self.entries().weights()))
     }
 
     /// A position drawn in proportion to the row's weights, restricted to `mask`. `eos_position`
@@ -218,8 +230,14 @@ impl Row {
         let position = entries.position(pick.index);
         let token =
             if position == eos_position { TokenId::EOS } else { TokenId(u32::try_from(position).ok()?) };
-        let log_mass = if let Form::Logits(_) = row.0 { 0.0 } else { pick.log_total };
-        Some(Drawn { token, log_mass, logp: pick.logp })
+        let log_mass = row.total.unwrap_or(pick.log_total);
+        Some(Drawn { token, log_mass, logp: entries.log_weights[pick.index] - log_mass })
+    }
+}
+
+impl From<Form> for Row {
+    fn from(form: Form) -> Self {
+        Self { form, total: None }
     }
 }
 

@@ -21,7 +21,7 @@ impl<S: Source> Kernel for GumbelMax<'_, S> {
         // The heaviest entry goes first: it sets a bar that few reach.
         let score = peak.log_weight + rng::gumbel_lane(key.bits_lane(peak.position));
         let mut best = Best::new(peak, score);
-        let sum = race::run(source, key, peak, &mut best);
+        let sum = race::run(source, key, peak.log_weight, &mut best);
         let log_total = blocks::log_of(peak.log_weight, sum);
         Some(Pick { index: best.index, log_total, logp: best.log_weight - log_total })
     }

@@ -12,9 +12,9 @@
 
 mod cumulative;
 mod gumbel;
-mod masked;
+mod logits;
 mod row;
-mod whole;
+mod written;
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ use crate::blocks;
 use crate::rng::DrawKey;
 use crate::simd;
 
-pub use row::{Drawn, RowDraw, draw_row, draw_rows};
+pub use row::{Drawn, RowDraw, draw_row, draw_rows, log_mass};
 
 /// How a draw turns uniform numbers into a choice. All methods follow one law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

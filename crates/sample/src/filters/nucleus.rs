@@ -15,7 +15,7 @@ use super::survivors::{Survivors, rank_key};
 use super::{Floor, below};
 use crate::blocks::{BLOCK, RunSum};
 use crate::math;
-use crate::normalizer::mass_sum;
+use crate::normalizer::{Scale, mass_sum};
 use crate::simd::{self, Kernel};
 use crate::visits;
 
@@ -52,7 +52,7 @@ pub(super) fn nucleus(
     scratch: &mut Scratch,
 ) {
     let shift = f64::from(scan.max) * inverse;
-    let total = mass_sum(logits, inverse, shift);
+    let total = mass_sum(logits, Scale { inverse, shift });
     let bound = bound(scan.max, top_p, inverse, total / logits.len() as f64);
     match floor {
         Some(floor) if floor.logit > bound => {

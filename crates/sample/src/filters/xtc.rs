@@ -7,7 +7,7 @@ use super::survivors::Survivors;
 use crate::blocks;
 use crate::draw::Weights;
 use crate::math;
-use crate::normalizer::mass_sum;
+use crate::normalizer::{Scale, mass_sum};
 use crate::simd::{self, Kernel};
 use crate::token::TokenId;
 
@@ -35,7 +35,7 @@ impl Xtc<'_> {
     /// Makes `out` what is to be removed of a whole row. Only ids near the threshold are looked at.
     pub(super) fn removed(self, logits: &[f32], scan: &Scan, out: &mut Survivors) {
         let shift = f64::from(scan.max) * self.inverse;
-        let total = mass_sum(logits, self.inverse, shift);
+        let total = mass_sum(logits, Scale { inverse: self.inverse, shift });
         out.gather(logits, scan, below(scan.max, math::ln(self.threshold * total) / self.inverse));
         self.sort_out(out, shift, total, |removed| removed);
     }
