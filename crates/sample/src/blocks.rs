@@ -197,12 +197,13 @@ pub(crate) fn logit_masses(logits: &[f32], scale: Scale, out: &mut [f64]) {
     fill_masses(logits, |l| scale.exponent(l), out);
 }
 
-/// Writes the masses of what `words` allow, and 0 for the rest: bit `i % 64` of word `i / 64` is entry
-/// `i`.
+/// Writes the masses of what `words` allow of a block of consecutive positions, and 0 for the rest: bit
+/// `i % 64` of word `i / 64` is entry `i`. Returns the sums of all masses and of those.
 ///
 /// Not in place: the compiler would make that masked stores, which are slow on many machines.
 #[inline(always)]
-pub(crate) fn allowed(masses: &[f64], words: impl IntoIterator<Item = u64>, out: &mut [f64]) {
+pub(crate) fn allow(masses: &[f64], words: impl IntoIterator<Item = u64>, out: &mut [f64]) -> [f64; 2] {
+    let (mut all, mut allowed) = (RunSum::default(), RunSum::default());
     let mut words = words.into_iter();
     let (chunks, rest) = masses.as_chunks::<WORD>();
     let (out, out_rest) = out.as_chunks_mut::<WORD>();
@@ -210,11 +211,16 @@ pub(crate) fn allowed(masses: &[f64], words: impl IntoIterator<Item = u64>, out:
         for i in 0..WORD {
             out[i] = keep_if(masses[i], word & BITS[i]);
         }
+        all.add(masses);
+        allowed.add(out);
     }
     let word = words.next().unwrap_or(0);
-    for ((mass, out), bit) in rest.iter().zip(out_rest).zip(&BITS) {
+    for ((mass, out), bit) in rest.iter().zip(&mut *out_rest).zip(&BITS) {
         *out = keep_if(*mass, word & bit);
     }
+    all.add(rest);
+    allowed.add(out_rest);
+    [all.total(), allowed.total()]
 }
 
 /// `mass`, or 0 if `bit` is.

@@ -1,7 +1,7 @@
 //! Masks on a row of logits, and the mass that they leave.
 
 use crate::bitset::Bitset;
-use crate::blocks::{self, BLOCK, Positions};
+use crate::blocks::{self, BLOCK};
 use crate::math;
 use crate::normalizer::{self, Normalizer, RowError, Scale};
 use crate::simd::{self, Kernel};
@@ -44,10 +44,11 @@ impl Kernel for Mask<'_> {
         for logits in self.logits.chunks_mut(BLOCK) {
             let terms = &mut terms[..logits.len()];
             blocks::logit_masses(logits, self.scale, terms);
-            sums[0] += blocks::block_sum(Positions::Run(0), terms);
             let words: [u64; BLOCK / WORD] = std::array::from_fn(|_| words.next().unwrap_or(0));
             let left = &mut left[..logits.len()];
-            blocks::allowed(terms, words, left);
+            let [all, allowed] = blocks::allow(terms, words, left);
+            sums[0] += all;
+            sums[1] += allowed;
             for (logits, word) in logits.chunks_mut(WORD).zip(words) {
                 for (i, l) in logits.iter_mut().enumerate() {
                     // A minimum, not a choice, which would become a masked store: these are slow.
@@ -55,7 +56,6 @@ impl Kernel for Mask<'_> {
                     *l = if *l < cap { *l } else { cap };
                 }
             }
-            sums[1] += blocks::block_sum(Positions::Run(0), left);
         }
         sums
     }

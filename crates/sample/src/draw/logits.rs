@@ -301,7 +301,7 @@ impl<'a> Masses<'a> {
         simd::run(Fill { logits, scale: self.scale, out: &mut terms });
         if let Some(words) = self.words() {
             let all = terms.clone();
-            blocks::allowed(&all, words_from(words, start), &mut terms);
+            blocks::allow(&all, words_from(words, start), &mut terms);
         }
         for &id in self.ends {
             if let Some(term) = (id as usize).checked_sub(start).and_then(|i| terms.get_mut(i)) {
@@ -410,18 +410,17 @@ impl Kernel for Race<'_> {
         for (first, logits) in (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
             let mut masses = &mut masses[..logits.len()];
             blocks::logit_masses(logits, scale, masses);
-            sums[0] += block_total(masses);
-            if let Some(words) = words {
-                let mut words = words_from(words, first).take(masses.len().div_ceil(GROUP));
-                if words.all(|word| word == 0) {
-                    continue;
-                }
-            }
             if let Some(words) = words {
                 let live = &mut live[..logits.len()];
-                blocks::allowed(masses, words_from(words, first), live);
+                let [all, allowed] = blocks::allow(masses, words_from(words, first), live);
+                sums[0] += all;
+                sums[1] += allowed;
+                if allowed == 0.0 {
+                    continue;
+                }
                 masses = live;
-                sums[1] += block_total(masses);
+            } else {
+                sums[0] += block_total(masses);
             }
             noise.enter(first as u32, masses.len());
             for (start, masses) in (0..).step_by(GROUP).zip(masses.chunks(GROUP)) {
@@ -489,9 +488,8 @@ impl Kernel for PartSums<'_> {
             let mut masses = &mut masses[..logits.len()];
             blocks::logit_masses(logits, scale, masses);
             if let Some(words) = words {
-                all += block_total(masses);
                 let allowed = &mut allowed[..logits.len()];
-                blocks::allowed(masses, words_from(words, first), allowed);
+                all += blocks::allow(masses, words_from(words, first), allowed)[0];
                 masses = allowed;
             }
             let mut block = RunSum::default();
