@@ -5,12 +5,15 @@
 //! `d_i < exp(w_i − max) · exp(max − S)`. The first factor is what the row's total is summed from,
 //! and the second is raised by a slack beyond all rounding, so no entry is left out that the plain
 //! rule would let in.
+//!
+//! Where positions are consecutive, a group of entries is tested as one first, by its largest mass and
+//! the upper words of its noise. Few groups pass, and only these have their noise made in full.
 
 use crate::blocks::{self, BLOCK, Block, Positions, Source};
 use crate::math::exp_lane;
 use crate::rng::{self, DrawKey, Stream};
 
-/// Entries that are tested together.
+/// Entries that are tested as one.
 pub(crate) const GROUP: usize = 64;
 
 /// The score that entries must reach.
