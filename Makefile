@@ -14,7 +14,7 @@ PYTHON := python3
 # nextest runs the tests if it is installed, and leaves the examples in the documentation to cargo.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help demo test lint bench docs model build
+.PHONY: help demo test lint count bench docs model build
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-8s %s\n", $$1, $$2 }'
@@ -36,6 +36,10 @@ lint: ## Check formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+
+count: ## Count the instructions of draws, and hold them to their bounds
+	cargo build --release -p lockstep-sample --example draws
+	@target=$${CARGO_TARGET_DIR:-target}; $(PYTHON) scripts/count_instructions.py "$$target/release/examples/draws"
 
 bench: model ## Measure steps of decoding and of SMC, cohorts, token masks and draws on this machine
 	cargo build --release --bin lockstep --features lockstep/peers
