@@ -17,16 +17,14 @@ use crate::error::{ControlError, ErrorKind};
 
 /// A row of log-weights (nats) over a vocabulary's positions. Absent entries are `-inf`.
 #[derive(Clone, Debug)]
-pub struct Row {
-    form: Form,
-    /// The logarithm of the row's sum, where it is known.
-    total: Option<f64>,
-}
+pub struct Row(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
     /// A model's row, still where the forward put it.
     Logits(LogitRow),
+    /// A model's row under a mask over its positions.
+    Masked(LogitRow, Arc<Bitset>),
     Dense(Arc<[f64]>),
     /// Ascending positions and their log-weights.
     Sparse(Arc<[u32]>, Arc<[f64]>),
@@ -38,38 +36,40 @@ impl Row {
     /// A row without live entries.
     #[must_use]
     pub fn dead() -> Self {
-        Form::Sparse(Arc::new([]), Arc::new([])).into()
+        Self(Form::Sparse(Arc::new([]), Arc::new([])))
     }
 
     /// A model's row.
     #[must_use]
     pub fn logits(row: LogitRow) -> Self {
-        Self { form: Form::Logits(row), total: Some(0.0) }
+        Self(Form::Logits(row))
     }
 
     /// One log-weight for each position.
     #[must_use]
     pub fn dense(log_weights: impl Into<Arc<[f64]>>) -> Self {
-        Form::Dense(log_weights.into()).into()
+        Self(Form::Dense(log_weights.into()))
     }
 
     /// The listed positions, ascending; all others are `-inf`.
     #[must_use]
     pub fn sparse(positions: impl Into<Arc<[u32]>>, log_weights: impl Into<Arc<[f64]>>) -> Self {
-        Form::Sparse(positions.into(), log_weights.into()).into()
+        Self(Form::Sparse(positions.into(), log_weights.into()))
     }
 
     /// Weight 1 at each set bit, 0 elsewhere.
     #[must_use]
     pub fn bits(allowed: Arc<Bitset>) -> Self {
-        Form::Bits(allowed).into()
+        Self(Form::Bits(allowed))
     }
 
     /// The log-weight at `position`.
     #[must_use]
     pub fn at(&self, position: usize) -> f64 {
-        match &self.form {
+        match &self.0 {
             Form::Logits(row) => row.logw_at(position),
+            Form::Masked(row, allowed) if allowed.contains(position) => row.logw_at(position),
+            Form::Masked(..) => f64::NEG_INFINITY,
             Form::Dense(weights) => weights.get(position).copied().unwrap_or(f64::NEG_INFINITY),
             Form::Sparse(positions, weights) => u32::try_from(position)
                 .ok()
@@ -87,8 +87,8 @@ impl Row {
 
     /// One past the last position that may be live.
     pub(crate) fn reach(&self) -> usize {
-        match &self.form {
-            Form::Logits(row) => row.vocab().row_len(),
+        match &self.0 {
+            Form::Logits(row) | Form::Masked(row, _) => row.vocab().row_len(),
             Form::Dense(weights) => weights.len(),
             Form::Sparse(positions, _) => positions.last().map_or(0, |last| *last as usize + 1),
             Form::Bits(allowed) => allowed.iter().last().map_or(0, |last| last + 1),
@@ -100,8 +100,10 @@ impl Row {
     /// # Errors
     /// If it is dense and of another length, or lists a position that there is not.
     pub(crate) fn check_len(&self, row_len: usize) -> RowResult<()> {
-        let (fits, has) = match &self.form {
-            Form::Logits(row) => (row.vocab().row_len() == row_len, row.vocab().row_len()),
+        let (fits, has) = match &self.0 {
+            Form::Logits(row) | Form::Masked(row, _) => {
+                (row.vocab().row_len() == row_len, row.vocab().row_len())
+            }
             Form::Dense(weights) => (weights.len() == row_len, weights.len()),
             Form::Sparse(..) | Form::Bits(_) => (self.reach() <= row_len, self.reach()),
         };
@@ -117,16 +119,20 @@ impl Row {
     /// Only entries that the sparser row lists are read of the other.
     #[must_use]
     pub fn product(&self, other: &Self) -> Self {
-        match (&self.form, &other.form) {
-            (Form::Bits(a), Form::Bits(b)) => {
-                let mut both = Bitset::clone(a);
-                both.intersect(b);
-                Self::bits(Arc::new(both))
+        match (&self.0, &other.0) {
+            (Form::Bits(a), Form::Bits(b)) => Self::bits(both(a, b)),
+            (Form::Logits(row), Form::Bits(allowed)) | (Form::Bits(allowed), Form::Logits(row)) => {
+                Self(Form::Masked(row.clone(), Arc::clone(allowed)))
+            }
+            (Form::Masked(row, a), Form::Bits(b)) | (Form::Bits(b), Form::Masked(row, a)) => {
+                Self(Form::Masked(row.clone(), both(a, b)))
             }
             (Form::Sparse(positions, weights), _) => other.restrict(positions, Some(weights)),
             (_, Form::Sparse(positions, weights)) => self.restrict(positions, Some(weights)),
-            (Form::Bits(allowed), _) => other.masked(allowed),
-            (_, Form::Bits(allowed)) => self.masked(allowed),
+            (Form::Masked(row, allowed), _) => written(row, allowed).product(other),
+            (_, Form::Masked(row, allowed)) => self.product(&written(row, allowed)),
+            (Form::Bits(allowed), _) => other.restrict(&listed(allowed), None),
+            (_, Form::Bits(allowed)) => self.restrict(&listed(allowed), None),
             _ => {
                 let (mut sum, other) = (self.to_dense(), other.to_dense());
                 for (w, v) in sum.iter_mut().zip(other.iter()) {
@@ -134,15 +140,6 @@ impl Row {
                 }
                 Self::dense(sum)
             }
-        }
-    }
-
-    /// What a mask leaves of the row.
-    fn masked(&self, allowed: &Bitset) -> Self {
-        let left = self.restrict(&listed(allowed), None);
-        match &self.form {
-            Form::Logits(row) => Self { total: Some(row.log_mass(allowed)), ..left },
-            _ => left,
         }
     }
 
@@ -165,12 +162,13 @@ impl Row {
     /// live position or bit.
     #[must_use]
     pub fn to_dense(&self) -> Vec<f64> {
-        match &self.form {
+        match &self.0 {
             Form::Logits(row) => {
                 let mut out = vec![0.0; row.vocab().row_len()];
                 row.fill(&mut out);
                 out
             }
+            Form::Masked(row, allowed) => written(row, allowed).to_dense(),
             Form::Dense(weights) => weights.to_vec(),
             Form::Sparse(positions, weights) => {
                 let len = positions.last().map_or(0, |last| *last as usize + 1);
@@ -193,8 +191,12 @@ impl Row {
     /// The row's entries for sums, draws and orders.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {
-        match &self.form {
+        match &self.0 {
             Form::Logits(_) => Entries { positions: None, log_weights: Cow::Owned(self.to_dense()) },
+            Form::Masked(row, allowed) => {
+                let (positions, log_weights) = live(row, allowed);
+                Entries { positions: Some(Cow::Owned(positions)), log_weights: Cow::Owned(log_weights) }
+            }
             Form::Dense(weights) => Entries { positions: None, log_weights: Cow::Borrowed(weights) },
             Form::Sparse(positions, weights) => {
                 Entries { positions: Some(Cow::Borrowed(positions)), log_weights: Cow::Borrowed(weights) }
@@ -210,7 +212,16 @@ impl Row {
     /// The logarithm of the row's sum; of a model's row, which is normalised, exactly 0.
     #[must_use]
     pub fn log_total(&self) -> f64 {
-        self.total.unwrap_or_else(|| log_total(self.entries().weights()))
+        self.known_total().unwrap_or_else(|| log_total(self.entries().weights()))
+    }
+
+    /// The total of a model's row, as an engine's draw returns it.
+    fn known_total(&self) -> Option<f64> {
+        match &self.0 {
+            Form::Logits(_) => Some(0.0),
+            Form::Masked(row, allowed) => Some(row.log_mass(allowed)),
+            _ => None,
+        }
     }
 
     /// A position drawn in proportion to the row's weights, restricted to `mask`. `eos_position`
@@ -230,14 +241,8 @@ impl Row {
         let position = entries.position(pick.index);
         let token =
             if position == eos_position { TokenId::EOS } else { TokenId(u32::try_from(position).ok()?) };
-        let log_mass = row.total.unwrap_or(pick.log_total);
+        let log_mass = row.known_total().unwrap_or(pick.log_total);
         Some(Drawn { token, log_mass, logp: entries.log_weights[pick.index] - log_mass })
-    }
-}
-
-impl From<Form> for Row {
-    fn from(form: Form) -> Self {
-        Self { form, total: None }
     }
 }
 
@@ -274,6 +279,24 @@ impl Entries<'_> {
 /// Addition of log-weights: `-inf` plus anything is `-inf`.
 pub(crate) fn add(a: f64, b: f64) -> f64 {
     if a == f64::NEG_INFINITY || b == f64::NEG_INFINITY { f64::NEG_INFINITY } else { a + b }
+}
+
+fn both(a: &Bitset, b: &Bitset) -> Arc<Bitset> {
+    let mut both = a.clone();
+    both.intersect(b);
+    Arc::new(both)
+}
+
+/// The live positions of a model's row under a mask, and their log-weights.
+fn live(row: &LogitRow, allowed: &Bitset) -> (Vec<u32>, Vec<f64>) {
+    let entries = listed(allowed).into_iter().map(|position| (position, row.logw_at(position as usize)));
+    entries.filter(|(_, weight)| *weight > f64::NEG_INFINITY).unzip()
+}
+
+/// A model's row under a mask, written out.
+fn written(row: &LogitRow, allowed: &Bitset) -> Row {
+    let (positions, weights) = live(row, allowed);
+    Row::sparse(positions, weights)
 }
 
 fn listed(allowed: &Bitset) -> Vec<u32> {

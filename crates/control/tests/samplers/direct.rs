@@ -186,3 +186,24 @@ fn samplers_30_engine_draw_row_draw_and_reference_agree() {
         }
     }
 }
+
+#[test]
+fn samplers_30_under_several_masks_the_product_row_draws_as_the_engine_does() {
+    let (_, _, product) = constrained("(ab)*|b+a?", 0.7, None);
+    let (_, also, _) = constrained("a.*|b?", 0.7, None);
+    let product: Arc<dyn Potential> = Arc::new(Product::new(product, also).unwrap());
+    let eos = product.vocab().eos_position();
+    let run = Run::default();
+    let row = product.open(1, &run).unwrap().logw_next(&[0]).remove(0).unwrap();
+    for method in [DrawMethod::GumbelMax, DrawMethod::InverseCdf, DrawMethod::Multinomial] {
+        let keys = keys(31, 64);
+        let mut cursor = Direct::new(Arc::clone(&product)).open(64, &run).unwrap();
+        for (drawn, key) in sample(&mut *cursor, &keys, &mut Keyed { method }).into_iter().zip(&keys) {
+            let same = row.draw(eos, None, method, key).unwrap();
+            assert_eq!(drawn.token, Some(same.token));
+            assert_eq!(drawn.logw.to_bits(), same.log_mass.to_bits());
+            assert_eq!(drawn.logp.unwrap().to_bits(), same.logp.to_bits());
+            assert_eq!(row.log_total().to_bits(), same.log_mass.to_bits());
+        }
+    }
+}
