@@ -11,6 +11,8 @@ use crate::normalizer::Scale;
 use crate::simd::{self, Kernel};
 use crate::visits;
 
+/// A sum of masses above it has lost nothing to underflow.
+pub(crate) const SOUND: f64 = 1e-280;
 /// Positions a block.
 pub(crate) const BLOCK: usize = 1024;
 /// Running sums within a block.
@@ -52,12 +54,6 @@ pub(crate) trait Source {
     /// The block at `cursor`, which then moves on; 0 is the start. Blocks come in order and blocks
     /// without entries may be left out. `scratch` is for rows that are computed on the way.
     fn next<'s>(&'s self, cursor: &mut usize, scratch: &'s mut Scratch<f64>) -> Option<Block<'s>>;
-
-    /// The peak; `None` if nothing is live. For rows that know it without computing their weights.
-    #[inline(always)]
-    fn peak(&self) -> Option<Peak> {
-        peak(self)
-    }
 }
 
 impl Source for Weights<'_> {
@@ -259,22 +255,36 @@ impl<S: Source> Kernel for LogTotal<'_, S> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let Some(peak) = self.0.peak() else { return f64::NEG_INFINITY };
+        let Some(peak) = peak(self.0) else { return f64::NEG_INFINITY };
         log_of(peak.log_weight, mass_sum(self.0, peak.log_weight))
     }
 }
 
 /// The sum of a row's masses `exp(w − shift)`; nothing in it is above `shift`.
-#[inline(always)]
 pub(crate) fn mass_sum(source: &impl Source, shift: f64) -> f64 {
-    let mut scratch = [0.0; BLOCK];
-    let mut terms = [0.0; BLOCK];
-    let mut cursor = 0;
-    let mut sum = 0.0;
-    while let Some(block) = source.next(&mut cursor, &mut scratch) {
-        let terms = &mut terms[..block.log_weights.len()];
-        masses(block.log_weights, shift, terms);
-        sum += block_sum(block.positions, terms);
+    simd::run(MassSum { source, shift })
+}
+
+struct MassSum<'a, S> {
+    source: &'a S,
+    shift: f64,
+}
+
+impl<S: Source> Kernel for MassSum<'_, S> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let Self { source, shift } = self;
+        let mut scratch = [0.0; BLOCK];
+        let mut terms = [0.0; BLOCK];
+        let mut cursor = 0;
+        let mut sum = 0.0;
+        while let Some(block) = source.next(&mut cursor, &mut scratch) {
+            let terms = &mut terms[..block.log_weights.len()];
+            masses(block.log_weights, shift, terms);
+            sum += block_sum(block.positions, terms);
+        }
+        sum
     }
-    sum
 }

@@ -1,7 +1,7 @@
 //! Masks on a row of logits, and the mass that they leave.
 
 use crate::bitset::Bitset;
-use crate::blocks::{self, BLOCK};
+use crate::blocks::{self, BLOCK, SOUND};
 use crate::math;
 use crate::normalizer::{self, Normalizer, RowError, Scale};
 use crate::simd::{self, Kernel};
@@ -21,9 +21,6 @@ pub(crate) fn apply(logits: &mut [f32], allowed: &Bitset) -> Result<f64, RowErro
     // So far below the row's largest that the masses underflow, or nothing at all.
     Ok(Normalizer::of(logits, 1.0)?.log_z() - (scale.shift + math::ln(all)))
 }
-
-/// A sum above it has lost nothing to underflow.
-const SOUND: f64 = 1e-280;
 
 /// Masks a row; the sums of its masses before and after.
 struct Mask<'a> {

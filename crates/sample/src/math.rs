@@ -94,7 +94,7 @@ const EXP_ZERO: f64 = -745.133_219_101_941_1;
 /// Far enough above ln 2^1024 to overflow, near enough for the exponent arithmetic.
 const EXP_OVERFLOW: f64 = 710.0;
 /// Above it 2^n is a normal number, and so is its product with [`exp_parts`]'s `y`.
-const MASS_ZERO: f64 = -708.0;
+pub(crate) const MASS_ZERO: f64 = -708.0;
 const EXP_Q: [f64; 10] = [
     0.5,
     0.166_666_666_666_664_33,

@@ -68,7 +68,7 @@ impl Parts {
     /// live.
     #[inline(always)]
     fn of(source: &impl Source, width: usize) -> Option<Self> {
-        let peak = source.peak()?;
+        let peak = blocks::peak(source)?;
         let mut scratch = [0.0; BLOCK];
         let mut terms = [0.0; BLOCK];
         let mut parts = Vec::new();

@@ -28,10 +28,10 @@ impl<S: Source> Kernel for GumbelMax<'_, S> {
 }
 
 /// The best entry so far.
-pub(super) struct Best {
+struct Best {
     score: f64,
-    pub(super) log_weight: f64,
-    pub(super) index: usize,
+    log_weight: f64,
+    index: usize,
     position: u32,
     bar: Bar,
 }
@@ -39,36 +39,28 @@ pub(super) struct Best {
 impl Best {
     /// The heaviest entry of a row, with its score.
     #[inline(always)]
-    pub(super) fn new(peak: Peak, score: f64) -> Self {
+    fn new(peak: Peak, score: f64) -> Self {
         let Peak { log_weight, index, position } = peak;
         let mut bar = Bar::new(log_weight, log_weight.abs());
         bar.raise(score);
         Self { score, log_weight, index, position, bar }
-    }
-
-    #[inline(always)]
-    pub(super) fn bar(&self) -> &Bar {
-        &self.bar
-    }
-
-    /// Takes an entry, if it has a better score, or as good a one and a lower position.
-    #[inline(always)]
-    pub(super) fn offer(&mut self, log_weight: f64, index: usize, position: u32, score: f64) {
-        if score > self.score || (score == self.score && position < self.position) {
-            *self = Self { score, log_weight, index, position, bar: self.bar };
-            self.bar.raise(score);
-        }
     }
 }
 
 impl Podium for Best {
     #[inline(always)]
     fn bar(&self) -> &Bar {
-        self.bar()
+        &self.bar
     }
 
+    /// An entry is good enough with a better score, or with as good a one at a lower position.
     #[inline(always)]
     fn challenge(&mut self, block: &Block<'_>, i: usize, score: f64) {
-        self.offer(block.log_weights[i], block.first + i, block.positions.at(i), score);
+        let position = block.positions.at(i);
+        if score > self.score || (score == self.score && position < self.position) {
+            let (log_weight, index) = (block.log_weights[i], block.first + i);
+            *self = Self { score, log_weight, index, position, bar: self.bar };
+            self.bar.raise(score);
+        }
     }
 }

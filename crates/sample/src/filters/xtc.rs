@@ -8,7 +8,6 @@ use crate::blocks;
 use crate::draw::Weights;
 use crate::math;
 use crate::normalizer::{Scale, mass_sum};
-use crate::simd::{self, Kernel};
 use crate::token::TokenId;
 
 /// What XTC does, and buffers for it.
@@ -28,7 +27,7 @@ impl Xtc<'_> {
     pub(super) fn thin(self, out: &mut Survivors) {
         let shift = f64::from(out.max()) * self.inverse;
         out.weigh(self.inverse, shift, self.log_weights);
-        let total = simd::run(Total(Weights::listed(&out.ids, self.log_weights)));
+        let total = blocks::mass_sum(&Weights::listed(&out.ids, self.log_weights), 0.0);
         self.sort_out(out, shift, total, |removed| !removed);
     }
 
@@ -57,16 +56,5 @@ impl Xtc<'_> {
             let above = candidates >= 2 && mass > bar && l > least;
             keep(above && !self.special.contains(&TokenId(id)))
         });
-    }
-}
-
-struct Total<'a>(Weights<'a>);
-
-impl Kernel for Total<'_> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn run(self) -> f64 {
-        blocks::mass_sum(&self.0, 0.0)
     }
 }

@@ -17,13 +17,13 @@ mod tests;
 
 use std::borrow::Cow;
 
-use passes::{Field, Fill, ListRace, ListSum, PartSums, Race, words_from};
+use passes::{Field, Fill, ListRace, PartSums, Race, words_from};
 
 use super::row::{Drawn, RowDraw};
 use super::written::Written;
 use super::{DrawMethod, Weights, draw_source};
 use crate::bitset::Bitset;
-use crate::blocks;
+use crate::blocks::{self, SOUND};
 use crate::math;
 use crate::normalizer::{self, Normalizer, RowError, Scale};
 use crate::race::Bar;
@@ -36,10 +36,6 @@ const PART: usize = 256;
 const MARGIN: f64 = 1e-11;
 /// A mask with fewer ids than one in this many is drawn from as a list.
 const LIST_BELOW: usize = 16;
-/// A sum above it has lost nothing to underflow.
-const SOUND: f64 = 1e-280;
-/// What the exponent of no mass is below: [`math::mass_lane`] takes it for 0.
-const DEEPEST: f64 = 708.0;
 
 /// Draws `row`.
 ///
@@ -160,7 +156,7 @@ impl<'a> Masses<'a> {
 
     /// The largest number that exponents are differences of.
     fn magnitude(&self) -> f64 {
-        let reach = if let Live::All = self.live { 0.0 } else { DEEPEST };
+        let reach = if let Live::All = self.live { 0.0 } else { -math::MASS_ZERO };
         self.scale.shift.abs() + reach
     }
 
@@ -214,7 +210,7 @@ impl<'a> Masses<'a> {
         match &self.live {
             Live::List(ids) => {
                 let exponents: Vec<f64> = ids.iter().map(|&id| self.exponent(id)).collect();
-                let live = simd::run(ListSum(Weights::listed(ids, &exponents)));
+                let live = blocks::mass_sum(&Weights::listed(ids, &exponents), 0.0);
                 self.found(normalizer::mass_sum(self.row.logits, self.scale), live, draw)
             }
             _ => {

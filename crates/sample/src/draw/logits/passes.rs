@@ -116,18 +116,6 @@ impl Kernel for ListRace<'_> {
     }
 }
 
-/// The sum of the masses of a few ids, by their exponents.
-pub(super) struct ListSum<'a>(pub(super) Weights<'a>);
-
-impl Kernel for ListSum<'_> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn run(self) -> f64 {
-        blocks::mass_sum(&self.0, 0.0)
-    }
-}
-
 /// Sums the masses of a row, all and live ones, and writes the running sum of these after each part.
 pub(super) struct PartSums<'a> {
     pub(super) logits: &'a [f32],
