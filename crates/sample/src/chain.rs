@@ -26,7 +26,7 @@ use crate::filters::{Filters, Outcome, Scan, Scratch, Survivors};
 use crate::history::History;
 use crate::logprobs::{self, LogprobMode, LogprobRequest, Logprobs};
 use crate::mask;
-use crate::normalizer::{self, RowError};
+use crate::normalizer::{self, RowError, Scale};
 use crate::params::SamplingParams;
 use crate::penalties;
 use crate::rng::DrawKey;
@@ -293,7 +293,7 @@ impl Choice {
                 whole(thinned, Source::Thinned)
             }
             Outcome::Listed => {
-                survivors.weigh(inverse, f64::from(survivors.max()) * inverse, log_weights);
+                survivors.weigh(Scale::below(survivors.max(), inverse), log_weights);
                 let weights = Weights::listed(&survivors.ids, log_weights);
                 let pick = draw(weights, params.draw_method, &key).expect("filters leave a live id");
                 let from = Source::Survivors { log_total: pick.log_total };

@@ -36,7 +36,11 @@ pub(crate) struct Scale {
 impl Scale {
     /// That of a row whose largest logit is `max`, at a temperature.
     pub(crate) fn new(temperature: f64, max: f32) -> Self {
-        let inverse = inverse(temperature);
+        Self::below(max, inverse(temperature))
+    }
+
+    /// That of a row whose largest logit is `max`, at `1/T`.
+    pub(crate) fn below(max: f32, inverse: f64) -> Self {
         Self { inverse, shift: f64::from(max) * inverse }
     }
 

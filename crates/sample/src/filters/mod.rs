@@ -20,6 +20,7 @@ mod tests;
 mod xtc;
 
 use crate::math;
+use crate::normalizer::Scale;
 use crate::params::{SamplingParams, count};
 use crate::token::TokenId;
 
@@ -123,9 +124,9 @@ impl Filters<'_> {
 
     /// Keeps what min-p keeps of a head of the ranked order.
     fn min_p(&self, scan: &Scan, out: &mut Survivors) {
-        let shift = f64::from(scan.max) * self.inverse;
+        let scale = Scale::below(scan.max, self.inverse);
         let floor = math::ln(self.params.min_p);
-        let good = |l: f32| f64::from(l) * self.inverse - shift >= floor;
+        let good = |l: f32| scale.exponent(l) >= floor;
         let n = out.logits.iter().filter(|&&l| good(l)).count();
         let keep = count(self.params.min_tokens_to_keep);
         if n >= keep {

@@ -51,24 +51,24 @@ pub(super) fn nucleus(
     out: &mut Survivors,
     scratch: &mut Scratch,
 ) {
-    let shift = f64::from(scan.max) * inverse;
-    let total = mass_sum(logits, Scale { inverse, shift });
+    let scale = Scale::below(scan.max, inverse);
+    let total = mass_sum(logits, scale);
     let bound = bound(scan.max, top_p, inverse, total / logits.len() as f64);
     match floor {
         Some(floor) if floor.logit > bound => {
             out.gather_reaching(logits, scan, floor);
-            out.masses(inverse, shift, &mut scratch.masses);
+            out.masses(scale, &mut scratch.masses);
         }
         _ => {
             let reached = |masses: &[f64]| sum(masses) >= top_p * total * (1.0 + SPARE);
-            let guess = guess(logits, bound, LEFT_OUT * (1.0 - top_p) * total, inverse, shift, scratch);
+            let guess = guess(logits, bound, LEFT_OUT * (1.0 - top_p) * total, scale, scratch);
             if let Some(guess) = guess {
                 out.gather(logits, scan, guess);
-                out.masses(inverse, shift, &mut scratch.masses);
+                out.masses(scale, &mut scratch.masses);
             }
             if guess.is_none() || !reached(&scratch.masses) {
                 out.gather(logits, scan, bound);
-                out.masses(inverse, shift, &mut scratch.masses);
+                out.masses(scale, &mut scratch.masses);
             }
         }
     }
@@ -87,14 +87,7 @@ fn bound(max: f32, top_p: f64, inverse: f64, mean: f64) -> f32 {
 }
 
 /// A logit above `bound` such that, by the sample, smaller ones have about `left_out` of mass.
-fn guess(
-    logits: &[f32],
-    bound: f32,
-    left_out: f64,
-    inverse: f64,
-    shift: f64,
-    scratch: &mut Scratch,
-) -> Option<f32> {
+fn guess(logits: &[f32], bound: f32, left_out: f64, scale: Scale, scratch: &mut Scratch) -> Option<f32> {
     if logits.len() < SAMPLED_FROM {
         return None;
     }
@@ -116,7 +109,7 @@ fn guess(
     if sample.logits.is_empty() || low >= high {
         return None;
     }
-    sample.masses(inverse, shift, masses);
+    sample.masses(scale, masses);
     let buckets = Buckets::new(low, high);
     let entries = sample.logits.iter().map(|&l| buckets.of(l)).zip(masses.iter().copied());
     let sums = Buckets::sums(entries);

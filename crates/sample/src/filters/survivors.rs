@@ -6,6 +6,7 @@
 use super::Floor;
 use super::scan::{BLOCK, Scan};
 use crate::math::mass_lane;
+use crate::normalizer::Scale;
 use crate::simd::{self, Kernel};
 use crate::visits;
 
@@ -100,15 +101,15 @@ impl Survivors {
         ranked
     }
 
-    /// Writes `l · inverse − shift` of each logit.
-    pub(crate) fn weigh(&self, inverse: f64, shift: f64, out: &mut Vec<f64>) {
+    /// Writes the exponent of each logit's mass.
+    pub(crate) fn weigh(&self, scale: Scale, out: &mut Vec<f64>) {
         out.clear();
-        out.extend(self.logits.iter().map(|&l| f64::from(l) * inverse - shift));
+        out.extend(self.logits.iter().map(|&l| scale.exponent(l)));
     }
 
-    /// Writes `exp(l · inverse − shift)` of each logit; none is above 1.
-    pub(super) fn masses(&self, inverse: f64, shift: f64, out: &mut Vec<f64>) {
-        self.weigh(inverse, shift, out);
+    /// Writes the mass of each logit; none is above 1.
+    pub(super) fn masses(&self, scale: Scale, out: &mut Vec<f64>) {
+        self.weigh(scale, out);
         simd::run(Masses(out));
     }
 }

@@ -25,23 +25,23 @@ pub(super) struct Xtc<'a> {
 impl Xtc<'_> {
     /// Removes from `out` what is to be removed of it.
     pub(super) fn thin(self, out: &mut Survivors) {
-        let shift = f64::from(out.max()) * self.inverse;
-        out.weigh(self.inverse, shift, self.log_weights);
+        let scale = Scale::below(out.max(), self.inverse);
+        out.weigh(scale, self.log_weights);
         let total = blocks::mass_sum(&Weights::listed(&out.ids, self.log_weights), 0.0);
-        self.sort_out(out, shift, total, |removed| !removed);
+        self.sort_out(out, scale, total, |removed| !removed);
     }
 
     /// Makes `out` what is to be removed of a whole row. Only ids near the threshold are looked at.
     pub(super) fn removed(self, logits: &[f32], scan: &Scan, out: &mut Survivors) {
-        let shift = f64::from(scan.max) * self.inverse;
-        let total = mass_sum(logits, Scale { inverse: self.inverse, shift });
+        let scale = Scale::below(scan.max, self.inverse);
+        let total = mass_sum(logits, scale);
         out.gather(logits, scan, below(scan.max, math::ln(self.threshold * total) / self.inverse));
-        self.sort_out(out, shift, total, |removed| removed);
+        self.sort_out(out, scale, total, |removed| removed);
     }
 
     /// Keeps the ids of `out`, which has all candidates of a row with this total, that `keep` says.
-    fn sort_out(self, out: &mut Survivors, shift: f64, total: f64, keep: impl Fn(bool) -> bool) {
-        out.masses(self.inverse, shift, self.masses);
+    fn sort_out(self, out: &mut Survivors, scale: Scale, total: f64, keep: impl Fn(bool) -> bool) {
+        out.masses(scale, self.masses);
         let bar = self.threshold * total;
         let (mut candidates, mut least) = (0_usize, f32::INFINITY);
         for (&l, &mass) in out.logits.iter().zip(self.masses.iter()) {
