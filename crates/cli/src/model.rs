@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use lockstep_engine::text::{ChatTemplate, Message, TextError, Tokenizer};
-use lockstep_engine::{Engine, EngineConfig, TokenId};
+use lockstep_engine::{Engine, EngineConfig, StragglerWait, TokenId};
 use lockstep_native::gguf::{Gguf, GgufError, chat_template, tokenizer_spec};
 use lockstep_native::{LoadError, NativeModel, NativeOptions};
 
@@ -36,6 +36,16 @@ pub struct LoadOptions {
     pub threads: Option<std::num::NonZero<usize>>,
     /// Settings of the engine.
     pub engine: EngineConfig,
+}
+
+impl LoadOptions {
+    /// For SMC runs without code that may hang: forwards wait for every party however slow the machine
+    /// is, so that their number depends on nobody's timing.
+    #[must_use]
+    pub fn in_step(threads: Option<std::num::NonZero<usize>>) -> Self {
+        let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
+        Self { threads, engine }
+    }
 }
 
 /// A model that is ready to generate.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use lockstep::control::potential::Words;
 use lockstep::control::{BoolFsa, Coerced, Direct, Product, PromptedLlm, Smc, SmcOptions, SmcRun};
-use lockstep::engine::{EngineConfig, Stats, StragglerWait, TokenId};
+use lockstep::engine::{Stats, TokenId};
 use lockstep::model::{self, LoadOptions, Loaded};
 use serde_json::json;
 
@@ -60,8 +60,7 @@ pub(crate) fn smc(args: &BenchSmcArgs) -> Result<ExitCode, CliError> {
     if !(1..=PROMPTS.len()).contains(&args.problems) {
         return Err(CliError::usage("--problems", "must lie between 1 and 8"));
     }
-    let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
-    let options = LoadOptions { threads: args.model.threads, engine };
+    let options = LoadOptions::in_step(args.model.threads);
     let models = [model::load(&args.model.model, &options)?, model::load(&args.model.model, &options)?];
     let mut figures = Figures::default();
     measure(&models, args, &mut figures)?;

@@ -38,8 +38,7 @@ fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
     let record = args.record.as_deref().map(record).transpose()?;
-    let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
-    let model = model::load(&args.model.model, &options)?;
+    let model = model::load(&args.model.model, &LoadOptions::in_step(args.model.threads))?;
     let smc = problem.smc(&model)?;
 
     let interrupted = interrupt::flag()?;

@@ -15,7 +15,6 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use lockstep::engine::{EngineConfig, StragglerWait};
 use lockstep::model::{self, LoadOptions, Loaded};
 use serde_json::{Value, json};
 
@@ -52,9 +51,7 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
     }
     let mut parts = vec![small_part(args)?];
     if args.runs > 0 {
-        let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
-        let options = LoadOptions { threads: args.model.threads, engine };
-        let model = model::load(&args.model.model, &options)?;
+        let model = model::load(&args.model.model, &LoadOptions::in_step(args.model.threads))?;
         parts.push(real_part(&model, args)?);
     }
     let figures: Value = parts

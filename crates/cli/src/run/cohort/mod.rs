@@ -15,7 +15,6 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lockstep::control::Smc;
-use lockstep::engine::{EngineConfig, StragglerWait};
 use lockstep::model::{self, LoadOptions, Loaded};
 use serde_json::{Value, json};
 
@@ -53,8 +52,7 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
     let lines: Vec<Line<Problem>> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
     let mut progress = LinesProgress::new("problems", all, all - lines.len());
 
-    let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
-    let options = LoadOptions { threads: defaults.model.threads, engine };
+    let options = LoadOptions::in_step(defaults.model.threads);
     // A file without a sound line needs no model.
     let model = match lines.iter().any(|line| line.asked.is_ok()) {
         true => Some(model::load(&defaults.model.model, &options)?),

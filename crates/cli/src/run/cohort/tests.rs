@@ -28,9 +28,7 @@ fn lines() -> String {
 
 #[test]
 fn every_step_of_a_cohort_is_one_forward_of_all_its_problems() {
-    let engine = EngineConfig { straggler_wait: StragglerWait::Unlimited, ..EngineConfig::default() };
-    let options = LoadOptions { engine, ..LoadOptions::default() };
-    let model = model::load(model::DEFAULT, &options).unwrap();
+    let model = model::load(model::DEFAULT, &LoadOptions::in_step(None)).unwrap();
     // (steps, rows) of a run of some jobs with so many at once.
     let run = |jobs: Vec<Job>, most| {
         let folder = tempfile::tempdir().unwrap();
