@@ -18,7 +18,7 @@ use serde_json::json;
 use super::figures::{Figures, median};
 use super::plain::Plain;
 use super::timed::{Clocks, Timed};
-use crate::args::BenchStepArgs;
+use crate::args::{BenchStepArgs, ModelArgs};
 use crate::error::CliError;
 use crate::table::table;
 
@@ -36,11 +36,7 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
     }
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(&args.model.model, &options)?;
-    let threads = args
-        .model
-        .threads
-        .or_else(|| std::thread::available_parallelism().ok())
-        .map_or(1, std::num::NonZero::get);
+    let threads = compute_threads(&args.model);
     let mut figures = Figures::default();
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
@@ -50,7 +46,8 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
         }
     }
     for &rows in &args.rows {
-        share_of_peak(&model, rows, &mut figures);
+        let name = format!("rows.{rows}.plain");
+        share_of_peak(&model, rows, &name, "forward_ms", &mut figures);
     }
     if args.json {
         let object = json!({
@@ -181,14 +178,19 @@ pub(super) fn next(smc: &mut SmcRun) -> Result<(), CliError> {
     }
 }
 
-fn share_of_peak(model: &Loaded, rows: usize, figures: &mut Figures) {
-    let name = format!("rows.{rows}.plain");
-    let (Some(peak), Some(step)) =
-        (figures.summary("peak.f32_gflops"), figures.summary(&format!("{name}.forward_ms")))
+/// The threads that a model of these flags computes with.
+pub(super) fn compute_threads(args: &ModelArgs) -> usize {
+    args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, std::num::NonZero::get)
+}
+
+/// Adds the share of the f32 peak that `rows` rows get in the time of the figure `{name}.{time}`.
+pub(super) fn share_of_peak(model: &Loaded, rows: usize, name: &str, time: &str, figures: &mut Figures) {
+    let (Some(peak), Some(time)) =
+        (figures.summary("peak.f32_gflops"), figures.summary(&format!("{name}.{time}")))
     else {
         return;
     };
-    let gflops = 2.0 * model.multiply_adds_per_token as f64 * rows as f64 / (step.median * 1e6);
+    let gflops = 2.0 * model.multiply_adds_per_token as f64 * rows as f64 / (time.median * 1e6);
     figures.add(format!("{name}.share_of_f32_peak"), gflops / peak.median);
 }
 

@@ -77,7 +77,7 @@ impl Activations {
     pub(crate) fn product(&mut self, isa: Isa, x: &Self, weights: &[&Packed]) {
         let panels: usize = weights.iter().map(|w| w.panels()).sum();
         self.reshape(x.rows, panels * 16);
-        let (rows, grain) = (x.rows, grain(panels));
+        let (rows, grain) = (x.rows, grain(panels, x.rows));
         self.lines.par_chunks_mut(grain * rows).enumerate().for_each(|(task, mut out)| {
             let mut panel = task * grain;
             for weights in weights {
@@ -95,7 +95,7 @@ impl Activations {
     /// Writes the products of all rows with `weights` to `out`, row-major `[rows, outputs]`.
     pub(crate) fn product_rows(&self, isa: Isa, weights: &Packed, out: &mut [f32]) {
         assert_eq!(out.len(), self.rows * weights.outputs(), "a row of outputs for each row");
-        let (rows, grain) = (self.rows, grain(weights.panels()).min(16));
+        let (rows, grain) = (self.rows, grain(weights.panels(), self.rows).min(16));
         let columns = ColumnsMut::new(out, weights.outputs());
         let tasks = weights.panels().div_ceil(grain);
         (0..tasks).into_par_iter().for_each_init(Vec::new, |lines: &mut Vec<F32x16>, task| {
@@ -110,11 +110,14 @@ impl Activations {
     }
 }
 
-/// Panels of one task: coarse enough to be worth handing over, fine enough to share out evenly, and
-/// a multiple of what few rows take at once.
-fn grain(panels: usize) -> usize {
-    let tasks = rayon::current_num_threads() * 4;
-    panels.div_ceil(tasks).next_multiple_of(4)
+/// Panels of one task for so many rows: coarse enough to be worth handing over, fine enough to share
+/// out evenly, and a multiple of what few rows take at once.
+fn grain(panels: usize, rows: usize) -> usize {
+    let threads = rayon::current_num_threads();
+    match rows {
+        0..4 => panels.div_ceil(threads * 4).next_multiple_of(4),
+        _ => panels.div_ceil(threads * 16),
+    }
 }
 
 /// Runs `pass(panel, lines of the panel)` over `[panels][rows]` lines.
