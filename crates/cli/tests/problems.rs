@@ -44,7 +44,7 @@ fn problems() -> Vec<Value> {
     vec![
         json!({"id": "year", "prompt": "The year was", "regex": " [0-9]{4}", "particles": 6, "max_tokens": 8}),
         json!({"id": "sky", "prompt": "The sky is", "choice": [" blue", " dark green"], "sampler": "awrs", "awrs_accepts": 3, "awrs_rejects": 900, "awrs_estimator": "geometric",
-               "particles": 5, "ess": 0.9, "resampling": "systematic", "problem": 3}),
+               "particles": 5, "ess": 0.9, "resampling": "systematic", "draw_method": "inverse_cdf", "problem": 3}),
         json!({"id": 7, "prompt": "My review:", "words": {"good": 1.5, "bad": -2}, "words_cap": 2,
                "critic_prompt": "A nice review:", "particles": 4, "max_tokens": 6, "temperature": 0.8}),
         json!({"prompt": "Say hello.", "chat": true, "regex": ["[a-zA-Z ]+", ".{3,9}"], "particles": 3, "seed": 9}),
@@ -74,7 +74,7 @@ fn a_problem_has_one_result_alone_and_in_any_cohort() {
         &["run", "--json", "--prompt", "The sky is", "--choice", " blue", "--choice", " dark green"][..],
         &["--awrs-accepts", "3", "--awrs-rejects", "900", "--awrs-estimator", "geometric"],
         &["--sampler", "awrs", "--particles", "5", "--ess", "0.9", "--resampling", "systematic"],
-        &["--problem", "3", "--seed", "4", "--max-tokens", "12"],
+        &["--draw-method", "inverse_cdf", "--problem", "3", "--seed", "4", "--max-tokens", "12"],
     ];
     let flags: Value = serde_json::from_slice(&lockstep(&flags.concat(), b"").stdout).unwrap();
     let line: Value = serde_json::from_str(&together["\"sky\""]).unwrap();
@@ -96,6 +96,7 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
         (r#"{"prompt": "Hi", "ess": 1.5}"#, "ess: 1.5 must lie between 0 and 1"),
         (r#"{"prompt": "Hi", "sampler": "best"}"#, "sampler: \"best\" is not \"direct\" or \"awrs\""),
         (r#"{"prompt": "Hi", "resampling": "best"}"#, "resampling: "),
+        (r#"{"prompt": "Hi", "draw_method": "best"}"#, "draw_method: draw method `best`"),
         (r#"{"prompt": "Hi", "regex": ["a", 1]}"#, "regex: 1 is not a string"),
         (r#"{"prompt": "Hi", "regex": ["a", "b"]}"#, "regex: the language is empty"),
         (r#"{"prompt": "Hi", "words": {"good": "much"}}"#, "words: \"much\" is not a number"),
@@ -111,10 +112,10 @@ fn a_line_that_cannot_be_run_is_its_own_result() {
     text += r#"{"id": "sound", "prompt": "Hi", "particles": 2, "max_tokens": 2, "seed": 1}"#;
     let output = lockstep(&["run", "--problems", "-"], text.as_bytes());
     let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(message, "lockstep: 17 of 18 problems failed: their results say why\n");
+    assert_eq!(message, "lockstep: 18 of 19 problems failed: their results say why\n");
     assert_eq!(output.status.code(), Some(1));
     let results = results(&String::from_utf8(output.stdout).unwrap());
-    assert_eq!(results.len(), 18);
+    assert_eq!(results.len(), 19);
     assert!(results["\"sound\""].contains("\"texts\":["));
     for (i, (line, expected)) in lines.iter().enumerate() {
         // Blank lines count: editors number them too.

@@ -136,7 +136,7 @@ fn tokenize_shows_ids_and_texts() {
 
 #[test]
 fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--particles", "0"], "--particles: must be at least 1"),
         (&["--max-tokens", "0"], "--max-tokens: must be at least 1"),
         (&["--max-tokens", "9000"], "--max-tokens: 9000 after a prompt of 1 exceed"),
@@ -151,6 +151,7 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
             "--awrs-estimator: estimator `best`",
         ),
         (&["--resampling", "best"], "--resampling: "),
+        (&["--draw-method", "best"], "--draw-method: draw method `best`"),
         (&["--critic-prompt", ""], "--critic-prompt: is empty"),
         (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),
         (&["--regex", r"(?<=a)a"], "--regex: look-behind at offset 0 is not supported"),
@@ -166,6 +167,15 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
     assert_eq!((code, message.lines().count()), (2, 1));
     assert_eq!(refusal(&["run", "--prompt", ""]).1, 2);
     assert_eq!(refusal(&["run"]).1, 2);
+}
+
+#[test]
+fn memory_that_cannot_hold_the_request_is_named_with_the_flag_that_raises_it() {
+    for command in ["run", "generate"] {
+        let (message, code) = refusal(&[command, "--prompt", "Hi", "--kv-bytes", "1000"]);
+        assert!(code > 0 && message.contains("1000") && message.contains("`kv_bytes`"), "{message}");
+        assert_eq!(message.lines().count(), 1);
+    }
 }
 
 #[test]

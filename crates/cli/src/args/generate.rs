@@ -14,6 +14,10 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
+    /// Memory for the keys and values of all rows, in bytes [default: 8 GiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) kv_bytes: Option<usize>,
+
     /// The text to continue, shown as it is written; `-` reads it from standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,

@@ -43,14 +43,27 @@ pub(crate) enum Command {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct ModelArgs {
+pub(crate) struct ModelName {
     /// Name of a known model, or path of a GGUF file
     #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
     pub(crate) model: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ModelArgs {
+    #[command(flatten)]
+    name: ModelName,
 
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZero<usize>>,
+}
+
+impl ModelArgs {
+    /// The model's name or path.
+    pub(crate) fn name(&self) -> &str {
+        &self.name.model
+    }
 }
 
 /// A constraint on texts.

@@ -14,6 +14,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
+    /// Memory for the keys and values of all rows, in bytes [default: 8 GiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) kv_bytes: Option<usize>,
+
     /// The text to continue; `-` reads it from standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
@@ -56,6 +60,10 @@ pub(crate) struct RunArgs {
     /// How tokens are sampled: from the masked row, or by rejection (needs a constraint)
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
+
+    /// How tokens are drawn: gumbel_max, inverse_cdf or multinomial
+    #[arg(long, value_name = "METHOD", default_value = "gumbel_max")]
+    pub(crate) draw_method: String,
 
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use super::ModelArgs;
+use super::ModelName;
 
 /// Show the tokens of a text
 #[derive(Debug, Args)]
 pub(crate) struct TokenizeArgs {
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
+    pub(crate) model: ModelName,
 
     /// The text; `-` reads it from standard input
     pub(crate) text: String,

@@ -34,7 +34,7 @@ pub(crate) fn cache(args: &BenchCacheArgs) -> Result<ExitCode, CliError> {
     }
     let load = |prompt_cache_bytes| {
         let engine = EngineConfig { prompt_cache_bytes, ..EngineConfig::default() };
-        model::load(&args.model.model, &LoadOptions { threads: args.model.threads, engine })
+        model::load(args.model.name(), &LoadOptions { threads: args.model.threads, engine })
     };
     let mut figures = Figures::default();
     for round in 0..args.rounds {

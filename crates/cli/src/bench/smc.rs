@@ -65,7 +65,7 @@ pub(crate) fn smc(args: &BenchSmcArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("--problems", "must lie between 1 and 8"));
     }
     let options = LoadOptions::in_step(args.model.threads);
-    let models = [model::load(&args.model.model, &options)?, model::load(&args.model.model, &options)?];
+    let models = [model::load(args.model.name(), &options)?, model::load(args.model.name(), &options)?];
     let mut figures = Figures::default();
     measure(&models, args, &mut figures)?;
     select::measure(&models[0], args.rounds, &mut figures)?;

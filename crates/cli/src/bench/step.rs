@@ -35,7 +35,7 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("--rows, --rounds, --steps", "must be at least 1"));
     }
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
-    let model = model::load(&args.model.model, &options)?;
+    let model = model::load(args.model.name(), &options)?;
     let threads = compute_threads(&args.model);
     let mut figures = Figures::default();
     for round in 0..args.rounds {

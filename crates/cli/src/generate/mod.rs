@@ -82,6 +82,6 @@ fn closing(generated: &Generated, seconds: f64) -> String {
 /// The model on an engine for `rows` rows at once.
 fn load(args: &GenerateArgs, rows: usize) -> Result<model::Loaded, CliError> {
     let limits = RowLimits::new(rows, rows.min(8)).map_err(CliError::failed)?;
-    let engine = EngineConfig { limits, ..EngineConfig::default() };
-    Ok(model::load(&args.model.model, &LoadOptions { threads: args.model.threads, engine })?)
+    let engine = EngineConfig { limits, kv_bytes: args.kv_bytes, ..EngineConfig::default() };
+    Ok(model::load(args.model.name(), &LoadOptions { threads: args.model.threads, engine })?)
 }

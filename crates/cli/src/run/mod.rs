@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lockstep::control::JsonRecord;
-use lockstep::model::{self, LoadOptions};
+use lockstep::model::{self, LoadOptions, Loaded};
 
 use crate::args::RunArgs;
 use crate::error::CliError;
@@ -33,12 +33,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     }
 }
 
+/// The model that the flags name.
+fn load(args: &RunArgs) -> Result<Loaded, CliError> {
+    let mut options = LoadOptions::in_step(args.model.threads);
+    options.engine.kv_bytes = args.kv_bytes;
+    Ok(model::load(args.model.name(), &options)?)
+}
+
 /// The problem that the flags describe.
 fn run_alone(args: &RunArgs) -> Result<ExitCode, CliError> {
     // What is wrong with the request is told before the model is loaded.
     let problem = Problem::new(args)?;
     let record = args.record.as_deref().map(record).transpose()?;
-    let model = model::load(&args.model.model, &LoadOptions::in_step(args.model.threads))?;
+    let model = load(args)?;
     let smc = problem.smc(&model)?;
 
     let interrupted = interrupt::flag()?;

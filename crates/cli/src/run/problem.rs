@@ -49,6 +49,8 @@ impl Problem {
             return Err(CliError::usage("--temperature", message));
         }
         let resampling = args.resampling.parse().map_err(|error| CliError::usage("--resampling", error))?;
+        let draw_method =
+            args.draw_method.parse().map_err(|error| CliError::usage("--draw-method", error))?;
         let constraint = constraint(&args.constraint)?;
         if args.sampler == SamplerName::Awrs && constraint.is_none() {
             let message = "awrs rejects by a constraint: give a regex or a choice";
@@ -70,6 +72,7 @@ impl Problem {
                 ess_threshold: args.ess,
                 max_tokens: args.max_tokens,
                 resampling,
+                draw_method,
                 seed: args.seed,
                 problem: args.problem,
                 ..SmcOptions::default()

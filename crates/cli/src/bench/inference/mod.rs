@@ -51,7 +51,7 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
     }
     let mut parts = vec![small_part(args)?];
     if args.runs > 0 {
-        let model = model::load(&args.model.model, &LoadOptions::in_step(args.model.threads))?;
+        let model = model::load(args.model.name(), &LoadOptions::in_step(args.model.threads))?;
         parts.push(real_part(&model, args)?);
     }
     let figures: Value = parts

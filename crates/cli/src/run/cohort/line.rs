@@ -12,7 +12,7 @@ use crate::jsonl::{flag, number, size, some_texts, text, texts, unknown, whole, 
 use crate::run::problem::Problem;
 
 /// Every field of a line.
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "id",
     "prompt",
     "chat",
@@ -29,6 +29,7 @@ const FIELDS: [&str; 19] = [
     "awrs_accepts",
     "awrs_rejects",
     "awrs_estimator",
+    "draw_method",
     "resampling",
     "seed",
     "problem",
@@ -70,6 +71,7 @@ fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
         }
         "awrs_rejects" => args.awrs.rejects = Some(whole(field, value)?),
         "awrs_estimator" => args.awrs.estimator = Some(text(field, value)?),
+        "draw_method" => args.draw_method = text(field, value)?,
         "resampling" => args.resampling = text(field, value)?,
         "seed" => args.seed = Some(whole(field, value)?),
         "problem" => args.problem = whole(field, value)?,

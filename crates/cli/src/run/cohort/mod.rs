@@ -15,7 +15,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lockstep::control::Smc;
-use lockstep::model::{self, LoadOptions, Loaded};
+use lockstep::model::Loaded;
 use serde_json::{Value, json};
 
 use super::problem::Problem;
@@ -52,10 +52,9 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
     let lines: Vec<Line<Problem>> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();
     let mut progress = LinesProgress::new("problems", all, all - lines.len());
 
-    let options = LoadOptions::in_step(defaults.model.threads);
     // A file without a sound line needs no model.
     let model = match lines.iter().any(|line| line.asked.is_ok()) {
-        true => Some(model::load(&defaults.model.model, &options)?),
+        true => Some(super::load(defaults)?),
         false => None,
     };
     let mut jobs = Vec::with_capacity(lines.len());

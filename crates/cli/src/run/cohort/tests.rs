@@ -1,3 +1,5 @@
+use lockstep::model::{self, LoadOptions};
+
 use super::*;
 
 fn jobs(model: &Loaded, lines: &str) -> Vec<Job> {
