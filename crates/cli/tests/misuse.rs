@@ -64,6 +64,38 @@ fn a_reader_that_leaves_ends_the_program_in_silence() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_ends_a_benchmark_without_a_panic() {
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let bench = ["bench", "draw", "--sizes", "1024", "--rows", "2", "--threads", "1", "--rounds", "1"];
+    let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(bench)
+        .args(["--only", "mixes"])
+        .stdout(writer)
+        .output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(141), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn results_do_not_go_to_the_file_that_asks_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.jsonl");
+    // No end of line: a half-written result, if it were one.
+    let lines = r#"{"id": "a", "prompt": "Hi", "max_tokens": 2}"#;
+    fs::write(&path, lines).unwrap();
+    let path = path.to_str().unwrap();
+    for (command, flag) in [("generate", "--prompts"), ("run", "--problems")] {
+        for resume in [&["--resume"][..], &[]] {
+            let said = refusal(&[&[command, flag, path, "--out", path], resume].concat(), b"", 2);
+            assert!(said.starts_with("lockstep: --out: ") && said.contains("name another"), "{said}");
+            assert_eq!(fs::read_to_string(path).unwrap(), lines);
+        }
+    }
+}
+
 #[test]
 fn a_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line() {
     let file = "\u{feff}{\"prompt\": \"Hi\", \"max_tokens\": 1, \"seed\": 1}\r\n\r\n";

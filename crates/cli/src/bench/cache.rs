@@ -14,6 +14,7 @@ use serde_json::json;
 use super::figures::Figures;
 use crate::args::BenchCacheArgs;
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 
 const TURNS: [&str; 5] = [
@@ -58,9 +59,9 @@ pub(crate) fn cache(args: &BenchCacheArgs) -> Result<ExitCode, CliError> {
         }
     }
     if args.json {
-        println!("{}", json!({ "bench": "cache", "rounds": args.rounds, "figures": figures.json() }));
+        print(json!({ "bench": "cache", "rounds": args.rounds, "figures": figures.json() }))?;
     } else {
-        print_table(&figures);
+        print_table(&figures)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -129,7 +130,7 @@ fn shared(model: &Loaded) -> Result<Vec<Vec<TokenId>>, CliError> {
     Ok(drawn)
 }
 
-fn print_table(figures: &Figures) {
+fn print_table(figures: &Figures) -> Result<(), CliError> {
     let header = ["case", "prompt tokens", "fed", "saved", "time without / with"];
     let mut table = table(header, 0);
     for case in ["chat", "shared"] {
@@ -144,5 +145,5 @@ fn print_table(figures: &Figures) {
             time.map_or(String::new(), |s| format!("{:.2} ({:.2} to {:.2})", s.median, s.min, s.max)),
         ]);
     }
-    println!("{table}");
+    print(table)
 }

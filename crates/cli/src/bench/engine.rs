@@ -23,6 +23,7 @@ use serde_json::json;
 use super::figures::Figures;
 use crate::args::BenchEngineArgs;
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 
 /// Ids of the tiny model.
@@ -55,9 +56,9 @@ pub(crate) fn engine(args: &BenchEngineArgs) -> Result<ExitCode, CliError> {
         let figures = figures.json();
         let object =
             json!({ "bench": "engine", "rounds": args.rounds, "tokens": args.tokens, "figures": figures });
-        println!("{object}");
+        print(object)?;
     } else {
-        print_table(&figures);
+        print_table(&figures)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -263,7 +264,7 @@ fn one_by_one(params: &SamplingParams) -> Result<SharedSampler, CliError> {
     Ok(Arc::new(Mutex::new(OneByOne(inner))))
 }
 
-fn print_table(figures: &Figures) {
+fn print_table(figures: &Figures) -> Result<(), CliError> {
     let header = [
         "prompt",
         "rows",
@@ -298,12 +299,13 @@ fn print_table(figures: &Figures) {
             ]);
         }
     }
-    println!("{table}");
+    print(table)?;
     let names = ["few", "half"].map(|mask| format!("{mask}_over_plain_time"));
     let [few, half] = names.map(|name| if holds(figures, &name) { "holds" } else { "broken" });
     println!(
         "rows with ready masks take at most {MASKED} of plain rows' time: 1 id in {FEW}: {few}; 1 in 2: {half}"
     );
+    Ok(())
 }
 
 /// Whether the medians of a ratio of masked to plain rows keep their bound at every size.

@@ -29,6 +29,7 @@ use super::step::{CONSTRAINT, compute_threads, next, share_of_peak};
 use super::timed::{Clocks, Timed};
 use crate::args::BenchSmcArgs;
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 
 const PROMPTS: [&str; 8] = [
@@ -82,9 +83,9 @@ pub(crate) fn smc(args: &BenchSmcArgs) -> Result<ExitCode, CliError> {
             "steps": args.steps,
             "figures": figures.json(),
         });
-        println!("{object}");
+        print(object)?;
     } else {
-        print_table(&figures);
+        print_table(&figures)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -283,7 +284,7 @@ impl Gate {
     }
 }
 
-fn print_table(figures: &Figures) {
+fn print_table(figures: &Figures) -> Result<(), CliError> {
     let show = |name: &str, digits: usize| {
         let summary = figures.summary(name);
         summary.map_or([const { String::new() }; 3], |s| {
@@ -298,13 +299,15 @@ fn print_table(figures: &Figures) {
         let share = share.map_or(String::new(), |s| format!("{:.0} %", 100.0 * s.median));
         times.add_row([name.to_owned(), step, min, max, rate, share]);
     }
-    println!("all rows, medians of rounds\n{times}");
+    print(format_args!("all rows, medians of rounds\n{times}"))?;
     let mut shares = table(["part of a step of the cohort", "share", "from", "to"], 0);
     for name in ["forward", "draw", "constraint", "critic", "resampling"] {
         let [share, min, max] = show(&format!("cohort.share.{name}"), 5);
         shares.add_row([name.to_owned(), share, min, max]);
     }
-    println!("constraint, critic and resampling: time of all threads over time of the step\n{shares}");
+    print(format_args!(
+        "constraint, critic and resampling: time of all threads over time of the step\n{shares}"
+    ))?;
     for (name, digits) in [
         ("cohort.forwards_per_step", 2),
         ("cohort.distinct_rows", 1),
@@ -313,12 +316,13 @@ fn print_table(figures: &Figures) {
         ("select.parting_step_over_step", 3),
     ] {
         let [median, min, max] = show(name, digits);
-        println!("{name} {median} ({min} to {max})");
+        print(format_args!("{name} {median} ({min} to {max})"))?;
     }
     for (name, limit, what) in BOUNDS {
         let Some(summary) = figures.summary(name) else { continue };
         let [median, min, max] = show(name, 3);
         let holds = if summary.median <= limit { "holds" } else { "broken" };
-        println!("{name} {median} ({min} to {max}): {what}: {holds}");
+        print(format_args!("{name} {median} ({min} to {max}): {what}: {holds}"))?;
     }
+    Ok(())
 }

@@ -20,6 +20,7 @@ use super::plain::Plain;
 use super::timed::{Clocks, Timed};
 use crate::args::{BenchStepArgs, ModelArgs};
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 
 const PROMPT: &str = "Once upon a time, in a small village by the sea,";
@@ -58,9 +59,9 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
             "steps": args.steps,
             "figures": figures.json(),
         });
-        println!("{object}");
+        print(object)?;
     } else {
-        print_table(&figures, &args.rows);
+        print_table(&figures, &args.rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -194,7 +195,7 @@ pub(super) fn share_of_peak(model: &Loaded, rows: usize, name: &str, time: &str,
     figures.add(format!("{name}.share_of_f32_peak"), gflops / peak.median);
 }
 
-fn print_table(figures: &Figures, rows: &[usize]) {
+fn print_table(figures: &Figures, rows: &[usize]) -> Result<(), CliError> {
     let header = ["rows", "", "step", "forward", "draw", "constraint", "rest", "tokens/s", "of f32 peak"];
     let mut table = table(header, header.len());
     let show = |name: String, digits: usize| {
@@ -218,16 +219,20 @@ fn print_table(figures: &Figures, rows: &[usize]) {
             ]);
         }
     }
-    println!("milliseconds a step, medians\n{table}");
+    print(format_args!("milliseconds a step, medians\n{table}"))?;
     if let Some(peak) = figures.summary("peak.f32_gflops") {
-        println!("f32 multiply-add peak {:.0} GFLOPS ({:.0} to {:.0})", peak.median, peak.min, peak.max);
+        print(format_args!(
+            "f32 multiply-add peak {:.0} GFLOPS ({:.0} to {:.0})",
+            peak.median, peak.min, peak.max
+        ))?;
     }
     for &n in rows {
         for ratio in ["smc_over_plain", "outside_forward_over_draw"] {
             let name = format!("rows.{n}.{ratio}");
             if let Some(s) = figures.summary(&name) {
-                println!("{name} {:.3} ({:.3} to {:.3})", s.median, s.min, s.max);
+                print(format_args!("{name} {:.3} ({:.3} to {:.3})", s.median, s.min, s.max))?;
             }
         }
     }
+    Ok(())
 }

@@ -44,7 +44,7 @@ pub(super) fn generate(path: &str, defaults: &GenerateArgs) -> Result<ExitCode, 
     let lines = jsonl::lines("--prompts", &text, |fields| asked(fields, defaults))?;
     let all = lines.len();
     let mut output = match &defaults.many.out {
-        Some(path) => Output::file(path, defaults.many.resume)?,
+        Some(out) => Output::file(out, defaults.many.resume, path)?,
         None => Output::stdout(),
     };
     let mut lines: VecDeque<Line<Asked>> = lines.into_iter().filter(|line| !output.has(&line.id)).collect();

@@ -22,12 +22,16 @@ impl Output {
         Self { to: Box::new(io::stdout()), done: BTreeSet::new() }
     }
 
-    /// The file at `path`. To `resume` is to keep its whole lines and drop a half-written last
+    /// The file at `path`, which must not be `input`, what the lines were read from. To `resume` is to keep its whole lines and drop a half-written last
     /// one; otherwise it must be new or empty, since results take long to make.
     ///
     /// # Errors
     /// If it cannot be opened, has results that nobody asked to keep, or lines that are no results.
-    pub(crate) fn file(path: &Path, resume: bool) -> Result<Self, CliError> {
+    pub(crate) fn file(path: &Path, resume: bool, input: &str) -> Result<Self, CliError> {
+        if path.canonicalize().is_ok_and(|path| Path::new(input).canonicalize().is_ok_and(|i| i == path)) {
+            let message = format!("{} is the file that asks: name another for the results", path.display());
+            return Err(CliError::usage("--out", message));
+        }
         let failed = |error: io::Error| CliError::failed(format!("--out: {}: {error}", path.display()));
         let mut file = OpenOptions::new()
             .read(true)

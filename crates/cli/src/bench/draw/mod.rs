@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::figures::Figures;
 use crate::args::{BenchDrawArgs, BlockSize, DrawPart};
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 use batch::{Logits, Mix};
 use mlx::Mlx;
@@ -100,16 +101,16 @@ pub(crate) fn draw(args: &BenchDrawArgs) -> Result<ExitCode, CliError> {
             "figures": figures.json(),
             "bounds_hold": bounds,
         });
-        println!("{object}");
+        print(object)?;
     } else {
         if !names.is_empty() {
-            print_mixes(&names, &figures, mlx_name);
+            print_mixes(&names, &figures, mlx_name)?;
         }
         if !blocks.is_empty() {
-            print_blocks(&blocks, &figures);
+            print_blocks(&blocks, &figures)?;
         }
         for (name, holds) in bounds.as_object().into_iter().flatten() {
-            println!("{name}: {holds}");
+            print(format_args!("{name}: {holds}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -148,7 +149,7 @@ fn bounds_hold(names: &[Timed], figures: &Figures) -> Value {
     Value::Object(says.into_iter().zip(measured.into_iter().zip(broken).map(holds)).collect())
 }
 
-fn print_mixes(names: &[Timed], figures: &Figures, mlx_name: &str) {
+fn print_mixes(names: &[Timed], figures: &Figures, mlx_name: &str) -> Result<(), CliError> {
     let mut table = table(["ids", "rows", "threads", "mix", "A ms", "R/A", "G/A", "C/A", "M/A"], 9);
     for (ids, rows, threads, name) in names {
         for mix in Mix::ALL {
@@ -172,11 +173,14 @@ fn print_mixes(names: &[Timed], figures: &Figures, mlx_name: &str) {
             ]);
         }
     }
-    println!("A the draw pass, R row by row, G one call a setting, C {}, M {mlx_name}", peer::NAME);
-    println!("{table}");
+    print(format_args!(
+        "A the draw pass, R row by row, G one call a setting, C {}, M {mlx_name}",
+        peer::NAME
+    ))?;
+    print(table)
 }
 
-fn print_blocks(blocks: &[(BlockSize, usize, String)], figures: &Figures) {
+fn print_blocks(blocks: &[(BlockSize, usize, String)], figures: &Figures) -> Result<(), CliError> {
     let mut table = table(["block", "threads", "", "ms", "least", "times read once"], 6);
     for (block, threads, name) in blocks {
         for kind in ["read"].into_iter().chain(kinds::KINDS) {
@@ -192,5 +196,5 @@ fn print_blocks(blocks: &[(BlockSize, usize, String)], figures: &Figures) {
             ]);
         }
     }
-    println!("{table}");
+    print(table)
 }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::args::BenchInferenceArgs;
 use crate::error::CliError;
+use crate::stdout::print;
 use page::number;
 use plan::Score;
 use plot::{Line, Panel};
@@ -63,9 +64,9 @@ pub(crate) fn inference(args: &BenchInferenceArgs) -> Result<ExitCode, CliError>
         let panels: Vec<&[Panel]> = parts.iter().flat_map(|part| &part.panels).map(Vec::as_slice).collect();
         write(folder, &parts, &figures, &plot::svg(&panels, &plan::names()))?;
     } else if args.json {
-        println!("{figures}");
+        print(figures)?;
     } else {
-        parts.iter().for_each(|part| print!("{}", part.text));
+        parts.iter().try_for_each(|part| print(part.text.trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 use super::figures::Figures;
 use crate::args::BenchMaskArgs;
 use crate::error::CliError;
+use crate::stdout::print;
 use crate::table::table;
 use patterns::{PATTERNS, Pattern};
 use peer::{Matcher, Peer};
@@ -96,11 +97,11 @@ pub(crate) fn mask(args: &BenchMaskArgs) -> Result<ExitCode, CliError> {
             "figures": figures.json(),
             "bounds_hold": bounds,
         });
-        println!("{object}");
+        print(object)?;
     } else {
-        print_table(&patterns, &figures, peer.is_some());
+        print_table(&patterns, &figures, peer.is_some())?;
         for (name, holds) in bounds.as_object().into_iter().flatten() {
-            println!("{name}: {holds}");
+            print(format_args!("{name}: {holds}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -333,7 +334,7 @@ fn bounds_hold(patterns: &[&Pattern], figures: &Figures) -> Value {
     Value::Object(all)
 }
 
-fn print_table(patterns: &[&Pattern], figures: &Figures, peer: bool) {
+fn print_table(patterns: &[&Pattern], figures: &Figures, peer: bool) -> Result<(), CliError> {
     let header = [
         "pattern",
         "states",
@@ -377,13 +378,14 @@ fn print_table(patterns: &[&Pattern], figures: &Figures, peer: bool) {
             show("equal_masks", 2),
         ]);
     }
-    println!("{table}");
+    print(table)?;
     if !peer {
-        println!("llguidance: {NOT_BUILT}");
+        print(format_args!("llguidance: {NOT_BUILT}"))?;
     }
     for name in ["trie.build_ms", "trie.memory_kib"] {
         if let Some(s) = figures.summary(name) {
-            println!("{name} {:.1}", s.median);
+            print(format_args!("{name} {:.1}", s.median))?;
         }
     }
+    Ok(())
 }

@@ -45,7 +45,7 @@ pub(super) fn run(path: &str, defaults: &RunArgs) -> Result<ExitCode, CliError> 
     let lines = jsonl::lines("--problems", &text, |fields| line::problem(fields, defaults))?;
     let CohortArgs { out, resume, concurrent, .. } = &defaults.cohort;
     let mut output = match out {
-        Some(path) => Output::file(path, *resume)?,
+        Some(out) => Output::file(out, *resume, path)?,
         None => Output::stdout(),
     };
     let all = lines.len();

@@ -34,7 +34,7 @@ fn every_step_of_a_cohort_is_one_forward_of_all_its_problems() {
     // (steps, rows) of a run of some jobs with so many at once.
     let run = |jobs: Vec<Job>, most| {
         let folder = tempfile::tempdir().unwrap();
-        let output = Mutex::new(Output::file(&folder.path().join("out"), false).unwrap());
+        let output = Mutex::new(Output::file(&folder.path().join("out"), false, "-").unwrap());
         let progress = Mutex::new(LinesProgress::new("problems", jobs.len(), 0));
         let interrupted = AtomicBool::new(false);
         let before = model.engine.stats();
