@@ -7,7 +7,12 @@
 //! Invariant: a page's count is the number of pages that hang on it plus the number of sequences
 //! that end in it. A page is written only by a sequence that ends in it, while its count is 1.
 
+use rayon::prelude::*;
+
 use crate::kernels::F32x16;
+
+/// Pages that are worth a task of their own.
+const TASK_PAGES: usize = 4;
 
 /// Positions in a page.
 pub(crate) const PAGE: usize = 16;
@@ -149,16 +154,29 @@ impl KvStore {
         self.page(page).data[at..at + 2 * n].split_at(n)
     }
 
-    /// The same to write to. The page is one that [`extend`](Self::extend) made writable.
-    pub(crate) fn head_mut(
+    /// Runs `write(i, head, keys, values)` for every head of a layer in the `i`-th of `pages`, several
+    /// pages at a time. They are distinct, and [`extend`](Self::extend) made them writable.
+    pub(crate) fn write(
         &mut self,
-        page: PageId,
         layer: usize,
-        head: usize,
-    ) -> (&mut [F32x16], &mut [F32x16]) {
+        pages: impl Iterator<Item = PageId>,
+        write: impl Fn(usize, usize, &mut [F32x16], &mut [F32x16]) + Sync,
+    ) {
         let n = self.shape.head_dim;
-        let at = (layer * self.shape.kv_heads + head) * 2 * n;
-        self.pages[page.0 as usize].data[at..at + 2 * n].split_at_mut(n)
+        let begin = layer * self.shape.kv_heads * 2 * n;
+        let heads = begin..begin + self.shape.kv_heads * 2 * n;
+        // Their memory is lent out for the while.
+        let take = |id: PageId| (id, std::mem::take(&mut self.pages[id.0 as usize].data));
+        let mut lent: Vec<(PageId, Box<[F32x16]>)> = pages.map(take).collect();
+        lent.par_iter_mut().with_min_len(TASK_PAGES).enumerate().for_each(|(i, (_, data))| {
+            for (head, lines) in data[heads.clone()].chunks_exact_mut(2 * n).enumerate() {
+                let (keys, values) = lines.split_at_mut(n);
+                write(i, head, keys, values);
+            }
+        });
+        for (id, data) in lent {
+            self.pages[id.0 as usize].data = data;
+        }
     }
 
     #[inline(always)]
@@ -217,7 +235,7 @@ mod tests {
         let mut a = Sequence::EMPTY;
         kv.extend(&mut a, 20);
         let shared = pages(&kv, &a);
-        kv.head_mut(shared[1], 1, 0).1[3].0[5] = 7.0;
+        kv.write(1, [shared[1]].into_iter(), |_, _, _, values| values[3].0[5] = 7.0);
         let mut b = kv.fork(&a);
         assert_eq!((pages(&kv, &b), kv.bytes()), (shared.clone(), 2 * SHAPE.page_bytes()));
         kv.extend(&mut b, 1);

@@ -255,15 +255,17 @@ fn filled(len: usize) -> (KvStore, Sequence, Vec<f32>, Vec<f32>) {
     let (keys, values) = (floats(11, len * HEAD), floats(12, len * HEAD));
     let mut pages = Vec::new();
     kv.list(&sequence, &mut pages);
-    for position in 0..pages.len() * PAGE {
-        let (page, place) = (pages[position / PAGE], position % PAGE);
-        let (k, v) = kv.head_mut(page, 1, 1);
-        for d in 0..HEAD {
-            // Places past the end hold what must never be looked at.
-            k[d].0[place] = keys.get(position * HEAD + d).copied().unwrap_or(f32::NAN);
-            v[d / 16 * PAGE + place].0[d % 16] = values.get(position * HEAD + d).copied().unwrap_or(f32::NAN);
+    kv.write(1, pages.iter().copied(), |page, head, k, v| {
+        for place in (0..PAGE).filter(|_| head == 1) {
+            let position = page * PAGE + place;
+            for d in 0..HEAD {
+                // Places past the end hold what must never be looked at.
+                let at = |values: &[f32]| values.get(position * HEAD + d).copied().unwrap_or(f32::NAN);
+                k[d].0[place] = at(&keys);
+                v[d / 16 * PAGE + place].0[d % 16] = at(&values);
+            }
         }
-    }
+    });
     (kv, sequence, keys, values)
 }
 

@@ -46,6 +46,26 @@ struct Attending<'a> {
     to: usize,
 }
 
+/// Where a row's keys and values go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Write {
+    page: PageId,
+    place: usize,
+    row: usize,
+}
+
+/// What `rows` write, page by page.
+fn writes(rows: &[Row<'_>]) -> Vec<Write> {
+    let write = |(index, row): (usize, &Row<'_>)| Write {
+        page: row.pages[row.position / PAGE],
+        place: row.position % PAGE,
+        row: index,
+    };
+    let mut writes: Vec<Write> = rows.iter().enumerate().map(write).collect();
+    writes.sort_unstable();
+    writes
+}
+
 impl Llama {
     /// Runs `rows` through all blocks, keeps their keys and values, and leaves the residual
     /// stream of the wanted rows, in order, in `work`.
@@ -68,11 +88,13 @@ impl Llama {
                 Attending { query, from: row, to: row }
             })
             .collect();
+        let writes = writes(rows);
+        let writes: Vec<&[Write]> = writes.chunk_by(|a, b| a.page == b.page).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             work.normed.norm(isa, &work.x, &layer.attention_norm, self.hyper.norm_eps);
             let [q, k, v] = &layer.qkv;
             work.wide.product(isa, &work.normed, &[q, k, v]);
-            self.keep(kv, index, rows, &turns, &work.wide);
+            self.keep(kv, index, &writes, &turns, &work.wide);
             if index + 1 == self.layers.len() {
                 drop_unwanted(rows, &mut attending, work);
                 if attending.is_empty() {
@@ -116,32 +138,32 @@ impl Llama {
         rows.iter().flat_map(|row| frequencies.iter().map(move |f| (row, f))).map(turn).collect()
     }
 
-    /// Turns the keys of `rows` and writes them and the values to their pages.
+    /// Turns the keys of rows and writes them and the values to their pages.
     fn keep(
         &self,
         kv: &mut KvStore,
         layer: usize,
-        rows: &[Row<'_>],
+        writes: &[&[Write]],
         turns: &[(f32, f32)],
         qkv: &Activations,
     ) {
         let dim = self.hyper.head_dim;
         let (panels, q_panels) = (dim / 16, self.hyper.heads * dim / 16);
         let kv_panels = self.hyper.kv_heads * panels;
-        for (index, (row, turns)) in rows.iter().zip(turns.chunks_exact(dim / 2)).enumerate() {
-            let (page, place) = (row.pages[row.position / PAGE], row.position % PAGE);
-            for head in 0..self.hyper.kv_heads {
-                let (keys, values) = kv.head_mut(page, layer, head);
+        let pages = writes.iter().map(|page| page[0].page);
+        kv.write(layer, pages, |i, head, keys, values| {
+            for &Write { place, row, .. } in writes[i] {
+                let turns = &turns[row * dim / 2..];
                 for panel in 0..panels {
                     let at = q_panels + head * panels + panel;
-                    let key = turn(qkv.line(at, index), &turns[panel * 8..], 1.0);
+                    let key = turn(qkv.line(at, row), &turns[panel * 8..], 1.0);
                     for (line, value) in keys[panel * 16..].iter_mut().zip(key.0) {
                         line.0[place] = value;
                     }
-                    values[panel * PAGE + place] = *qkv.line(at + kv_panels, index);
+                    values[panel * PAGE + place] = *qkv.line(at + kv_panels, row);
                 }
             }
-        }
+        });
     }
 
     /// Leaves the attention of `attending` in `work.normed`, from the queries in `work.wide`.
