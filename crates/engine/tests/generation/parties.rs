@@ -47,7 +47,7 @@ fn a_thread_that_waits_for_a_generating_row_is_not_waited_for() {
 fn b_46_two_parties_fall_into_step_and_a_late_one_is_not_waited_for() {
     let model = model();
     let log = model.log();
-    let wait = StragglerWait::Fixed(Duration::from_secs(1));
+    let wait = StragglerWait::Fixed(Duration::from_secs(3));
     let engine = Engine::start(model, EngineConfig { straggler_wait: wait, ..config() });
     let (joined, resume) = (Barrier::new(2), Barrier::new(2));
     const STEPS: usize = 200;
@@ -73,9 +73,7 @@ fn b_46_two_parties_fall_into_step_and_a_late_one_is_not_waited_for() {
             quick.tick();
         }
         // Only now: whoever is still waited for at a barrier would keep a failure from being told.
-        assert_eq!(stats.steps, 10);
-        // Twice, unless this very thread too stood still for a second at some time.
-        assert!((2..10).contains(&stats.straggler_waits), "{stats:?}");
+        assert_eq!((stats.straggler_waits, stats.steps), (2, 10));
     });
     // Both are quick now. Whenever the slow one comes in between two steps of the other, they meet and
     // stay together (but for a thread that sleeps longer than it is waited for).
