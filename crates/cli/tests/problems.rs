@@ -42,9 +42,9 @@ fn solve(args: &[&str], problems: &str) -> BTreeMap<String, String> {
 /// Different prompts, constraints, critics, samplers and lengths.
 fn problems() -> Vec<Value> {
     vec![
-        json!({"id": "year", "prompt": "The year was", "regex": " [0-9]{4}", "particles": 6, "max_tokens": 8}),
+        json!({"id": "year", "prompt": "The year was", "regex": " [0-9]{4}", "particles": 6, "max_tokens": 8, "draw_method": "inverse_cdf"}),
         json!({"id": "sky", "prompt": "The sky is", "choice": [" blue", " dark green"], "sampler": "awrs", "awrs_accepts": 3, "awrs_rejects": 900, "awrs_estimator": "geometric",
-               "particles": 5, "ess": 0.9, "resampling": "systematic", "draw_method": "inverse_cdf", "problem": 3}),
+               "particles": 5, "ess": 0.9, "resampling": "systematic", "problem": 3}),
         json!({"id": 7, "prompt": "My review:", "words": {"good": 1.5, "bad": -2}, "words_cap": 2,
                "critic_prompt": "A nice review:", "particles": 4, "max_tokens": 6, "temperature": 0.8}),
         json!({"prompt": "Say hello.", "chat": true, "regex": ["[a-zA-Z ]+", ".{3,9}"], "particles": 3, "seed": 9}),
@@ -74,7 +74,7 @@ fn a_problem_has_one_result_alone_and_in_any_cohort() {
         &["run", "--json", "--prompt", "The sky is", "--choice", " blue", "--choice", " dark green"][..],
         &["--awrs-accepts", "3", "--awrs-rejects", "900", "--awrs-estimator", "geometric"],
         &["--sampler", "awrs", "--particles", "5", "--ess", "0.9", "--resampling", "systematic"],
-        &["--draw-method", "inverse_cdf", "--problem", "3", "--seed", "4", "--max-tokens", "12"],
+        &["--problem", "3", "--seed", "4", "--max-tokens", "12"],
     ];
     let flags: Value = serde_json::from_slice(&lockstep(&flags.concat(), b"").stdout).unwrap();
     let line: Value = serde_json::from_str(&together["\"sky\""]).unwrap();

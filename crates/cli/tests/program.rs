@@ -91,6 +91,17 @@ fn the_evidence_of_the_date_and_email_tasks_is_near_an_independent_implementatio
 }
 
 #[test]
+fn each_draw_method_draws_its_own_way() {
+    let texts = |flags: &[&str]| {
+        run("date", &[&["--particles", "4", "--seed", "1"], flags].concat())["texts"].clone()
+    };
+    let [gumbel, inverse, multinomial] =
+        ["gumbel_max", "inverse_cdf", "multinomial"].map(|method| texts(&["--draw-method", method]));
+    assert_eq!(gumbel, texts(&[]));
+    assert!(inverse != gumbel && multinomial != gumbel && multinomial != inverse);
+}
+
+#[test]
 fn a_critic_prompt_and_chat_run() {
     let args = ["--critic-prompt", "This is a very positive and enthusiastic movie review:"];
     let reviewed = run("critic", &[&args[..], &["--particles", "4", "--seed", "2"]].concat());
@@ -136,7 +147,7 @@ fn tokenize_shows_ids_and_texts() {
 
 #[test]
 fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--particles", "0"], "--particles: must be at least 1"),
         (&["--max-tokens", "0"], "--max-tokens: must be at least 1"),
         (&["--max-tokens", "9000"], "--max-tokens: 9000 after a prompt of 1 exceed"),
@@ -152,6 +163,10 @@ fn requests_that_make_no_sense_are_one_line_and_exit_code_2() {
         ),
         (&["--resampling", "best"], "--resampling: "),
         (&["--draw-method", "best"], "--draw-method: draw method `best`"),
+        (
+            &["--sampler", "awrs", "--regex", "a", "--draw-method", "inverse_cdf"],
+            "--draw-method: only the sampler direct has it",
+        ),
         (&["--critic-prompt", ""], "--critic-prompt: is empty"),
         (&["--regex", r"a[^\x00-\u{10FFFF}]"], "--regex: the language is empty"),
         (&["--regex", r"(?<=a)a"], "--regex: look-behind at offset 0 is not supported"),

@@ -61,9 +61,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Direct)]
     pub(crate) sampler: SamplerName,
 
-    /// How tokens are drawn: gumbel_max, inverse_cdf or multinomial
-    #[arg(long, value_name = "METHOD", default_value = "gumbel_max")]
-    pub(crate) draw_method: String,
+    /// How --sampler direct draws tokens: gumbel_max, inverse_cdf or multinomial [default: gumbel_max]
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) draw_method: Option<String>,
 
     /// How ancestors are chosen: multinomial, stratified, systematic or residual
     #[arg(long, value_name = "SCHEME", default_value = "multinomial")]

@@ -10,6 +10,7 @@ use lockstep::control::{
 use lockstep::engine::TokenId;
 use lockstep::engine::text::Message;
 use lockstep::model::Loaded;
+use lockstep::sample::DrawMethod;
 
 use crate::args::{AwrsArgs, RunArgs, SamplerName};
 use crate::constraint::constraint;
@@ -49,8 +50,7 @@ impl Problem {
             return Err(CliError::usage("--temperature", message));
         }
         let resampling = args.resampling.parse().map_err(|error| CliError::usage("--resampling", error))?;
-        let draw_method =
-            args.draw_method.parse().map_err(|error| CliError::usage("--draw-method", error))?;
+        let draw_method = draw_method(args)?;
         let constraint = constraint(&args.constraint)?;
         if args.sampler == SamplerName::Awrs && constraint.is_none() {
             let message = "awrs rejects by a constraint: give a regex or a choice";
@@ -134,6 +134,15 @@ impl Problem {
         }
         Ok(tokens)
     }
+}
+
+/// How tokens are drawn; AWRS, which puts candidates to the test in an order of its own, has no such choice.
+fn draw_method(args: &RunArgs) -> Result<DrawMethod, CliError> {
+    let Some(name) = &args.draw_method else { return Ok(SmcOptions::default().draw_method) };
+    if args.sampler != SamplerName::Direct {
+        return Err(CliError::usage("--draw-method", "only the sampler direct has it"));
+    }
+    name.parse().map_err(|error| CliError::usage("--draw-method", error))
 }
 
 /// The options of AWRS, which `sampler` must be if there are any.

@@ -71,7 +71,7 @@ fn set(args: &mut RunArgs, field: &str, value: &Value) -> Result<(), CliError> {
         }
         "awrs_rejects" => args.awrs.rejects = Some(whole(field, value)?),
         "awrs_estimator" => args.awrs.estimator = Some(text(field, value)?),
-        "draw_method" => args.draw_method = text(field, value)?,
+        "draw_method" => args.draw_method = Some(text(field, value)?),
         "resampling" => args.resampling = text(field, value)?,
         "seed" => args.seed = Some(whole(field, value)?),
         "problem" => args.problem = whole(field, value)?,
