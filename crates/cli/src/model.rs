@@ -59,6 +59,8 @@ pub struct Loaded {
     pub tokenizer: Tokenizer,
     /// Its chat template, as the file has it.
     template: Option<ChatTemplate>,
+    /// Threads that compute.
+    pub threads: usize,
     /// Multiply-adds of the matrix products of one token.
     pub multiply_adds_per_token: usize,
 }
@@ -187,7 +189,7 @@ pub fn load(model: &str, options: &LoadOptions) -> Result<Loaded, ModelError> {
         native = native.threads(threads.get());
     }
     let network = NativeModel::load(&gguf, native)?;
-    let multiply_adds_per_token = network.multiply_adds_per_token();
+    let (threads, multiply_adds_per_token) = (network.threads(), network.multiply_adds_per_token());
     let engine =
         EngineConfig { threads: options.threads.or(options.engine.threads), ..options.engine.clone() };
     Ok(Loaded {
@@ -195,6 +197,7 @@ pub fn load(model: &str, options: &LoadOptions) -> Result<Loaded, ModelError> {
         engine: Engine::start(network, engine),
         tokenizer,
         template,
+        threads,
         multiply_adds_per_token,
     })
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ModelArgs;
+use super::{ModelArgs, ModelName};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -143,9 +143,8 @@ pub(crate) struct BenchCacheArgs {
 /// Time the token masks of regular expressions, beside llguidance if that is built in
 #[derive(Debug, Args)]
 pub(crate) struct BenchMaskArgs {
-    /// Name of a known model, or path of a GGUF file; only its vocabulary is used
-    #[arg(long, value_name = "NAME|PATH", default_value = lockstep::model::DEFAULT, env = "LOCKSTEP_MODEL")]
-    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) model: ModelName,
 
     /// Only the patterns whose name contains this
     #[arg(long, value_name = "NAME")]

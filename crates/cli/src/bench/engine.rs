@@ -302,10 +302,9 @@ fn print_table(figures: &Figures) -> Result<(), CliError> {
     print(table)?;
     let names = ["few", "half"].map(|mask| format!("{mask}_over_plain_time"));
     let [few, half] = names.map(|name| if holds(figures, &name) { "holds" } else { "broken" });
-    println!(
+    print(format_args!(
         "rows with ready masks take at most {MASKED} of plain rows' time: 1 id in {FEW}: {few}; 1 in 2: {half}"
-    );
-    Ok(())
+    ))
 }
 
 /// Whether the medians of a ratio of masked to plain rows keep their bound at every size.

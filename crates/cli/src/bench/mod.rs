@@ -1,7 +1,5 @@
 //! `lockstep bench`: measurements of this machine, as ratios taken in one run, and of inference.
 
-#![allow(clippy::print_stdout)] // figures are for whoever started the measurement
-
 pub(crate) mod cache;
 pub(crate) mod draw;
 pub(crate) mod engine;

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::figures::{Figures, median};
 use super::plain::Plain;
 use super::timed::{Clocks, Timed};
-use crate::args::{BenchStepArgs, ModelArgs};
+use crate::args::BenchStepArgs;
 use crate::error::CliError;
 use crate::stdout::print;
 use crate::table::table;
@@ -37,11 +37,10 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
     }
     let options = LoadOptions { threads: args.model.threads, ..LoadOptions::default() };
     let model = model::load(args.model.name(), &options)?;
-    let threads = compute_threads(&args.model);
     let mut figures = Figures::default();
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
-        figures.add("peak.f32_gflops", probe::f32_peak_gflops(threads));
+        figures.add("peak.f32_gflops", probe::f32_peak_gflops(model.threads));
         for &rows in &args.rows {
             measure(&model, rows, args.steps, round as u64, &mut figures)?;
         }
@@ -54,7 +53,7 @@ pub(crate) fn step(args: &BenchStepArgs) -> Result<ExitCode, CliError> {
         let object = json!({
             "bench": "step",
             "model": model.name,
-            "threads": threads,
+            "threads": model.threads,
             "rounds": args.rounds,
             "steps": args.steps,
             "figures": figures.json(),
@@ -177,11 +176,6 @@ pub(super) fn next(smc: &mut SmcRun) -> Result<(), CliError> {
         Some(step) => Ok(step.map(|_| ())?),
         None => Err(CliError::failed("every particle ended: the measured constraint should keep them alive")),
     }
-}
-
-/// The threads that a model of these flags computes with.
-pub(super) fn compute_threads(args: &ModelArgs) -> usize {
-    args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, std::num::NonZero::get)
 }
 
 /// Adds the share of the f32 peak that `rows` rows get in the time of the figure `{name}.{time}`.

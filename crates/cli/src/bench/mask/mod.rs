@@ -65,7 +65,7 @@ pub(crate) fn mask(args: &BenchMaskArgs) -> Result<ExitCode, CliError> {
     if patterns.is_empty() {
         return Err(CliError::usage("--only", format!("no pattern's name contains `{only}`")));
     }
-    let gguf = Gguf::open(&model::locate(&args.model)?).map_err(CliError::failed)?;
+    let gguf = Gguf::open(&model::locate(&args.model.model)?).map_err(CliError::failed)?;
     let tokenizer = lockstep::engine::text::Tokenizer::new(tokenizer_spec(&gguf).map_err(CliError::failed)?)?;
     let vocab = tokenizer.vocabulary();
     let mut figures = Figures::default();
@@ -90,7 +90,7 @@ pub(crate) fn mask(args: &BenchMaskArgs) -> Result<ExitCode, CliError> {
             patterns.iter().map(|pattern| (pattern.name.to_owned(), pattern.regex.into())).collect();
         let object = json!({
             "bench": "mask",
-            "model": args.model,
+            "model": args.model.model,
             "tokens": vocab.len(),
             "llguidance": if peer.is_some() { "1.9" } else { NOT_BUILT },
             "patterns": regexes,
