@@ -52,8 +52,9 @@ pub(crate) fn config() -> EngineConfig {
 /// A party that the engine waits for: as long as it lives, and nothing on its thread waits for a row,
 /// a step is a tick.
 pub(crate) struct Clock {
-    party: Party,
+    // Dropped before the party leaves, so that it is freed before the engine goes on.
     seq: Sequence,
+    party: Party,
 }
 
 impl Clock {
