@@ -18,7 +18,7 @@ import sys
 BOUNDS = [
     ("different", "equal", 1.15),
     ("different", "row-by-row", 1 / 0.97),
-    ("masked-particles", "plain-particles", 1.1),
+    ("masked-particles", "plain-particles", 1.08),
 ]
 
 

@@ -86,6 +86,16 @@ impl Bitset {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// Whether the set has at least `n` elements, told from as few words as tell it.
+    pub(crate) fn has_at_least(&self, n: usize) -> bool {
+        let mut count = 0;
+        n == 0
+            || self.words.iter().any(|word| {
+                count += word.count_ones() as usize;
+                count >= n
+            })
+    }
+
     /// Whether the set has no element.
     #[must_use]
     pub fn none(&self) -> bool {
@@ -174,6 +184,9 @@ mod tests {
             }
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), reference.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(set.count(), reference.len());
+            for n in [0, 1, reference.len(), reference.len() + 1] {
+                prop_assert_eq!(set.has_at_least(n), reference.len() >= n);
+            }
             prop_assert_eq!(set.none(), reference.is_empty());
             prop_assert!((0..len + 70).all(|i| set.contains(i) == reference.contains(&i)));
             prop_assert_eq!(&set, &Bitset::from_ids(len, reference.iter().map(|&i| i as u32)));

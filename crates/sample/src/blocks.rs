@@ -112,7 +112,15 @@ pub(crate) fn max(numbers: &[f64]) -> f64 {
             lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
         }
     }
-    lanes.iter().chain(rest).fold(f64::NEG_INFINITY, |max, &w| if w > max { w } else { max })
+    rest.iter().fold(max_of(lanes), |max, &w| if w > max { w } else { max })
+}
+
+#[inline(always)]
+fn max_of(lanes: [f64; LANES]) -> f64 {
+    let larger = |a: f64, b: f64| if a > b { a } else { b };
+    let few: [f64; LANES / 4] =
+        std::array::from_fn(|i| larger(larger(lanes[i], lanes[i + 4]), larger(lanes[i + 8], lanes[i + 12])));
+    larger(larger(few[0], few[1]), larger(few[2], few[3]))
 }
 
 /// Writes the mass `exp(w − shift)` of every entry.
@@ -194,28 +202,44 @@ pub(crate) fn logit_masses(logits: &[f32], scale: Scale, out: &mut [f64]) {
 }
 
 /// Writes the masses of what `words` allow of a block of consecutive positions, and 0 for the rest: bit
-/// `i % 64` of word `i / 64` is entry `i`. Returns the sums of all masses and of those.
+/// `i % 64` of word `i / 64` is entry `i`.
 ///
 /// Not in place: the compiler would make that masked stores, which are slow on many machines.
 #[inline(always)]
-pub(crate) fn allow(masses: &[f64], words: impl IntoIterator<Item = u64>, out: &mut [f64]) -> [f64; 2] {
-    let (mut all, mut allowed) = (RunSum::default(), RunSum::default());
-    let mut words = words.into_iter();
-    let (chunks, rest) = masses.as_chunks::<WORD>();
-    let (out, out_rest) = out.as_chunks_mut::<WORD>();
-    for ((masses, out), word) in chunks.iter().zip(out).zip(&mut words) {
-        for i in 0..WORD {
-            out[i] = keep_if(masses[i], word & BITS[i]);
+pub(crate) fn allow(masses: &[f64], words: impl IntoIterator<Item = u64>, out: &mut [f64]) {
+    for ((masses, out), word) in masses.chunks(WORD).zip(out.chunks_mut(WORD)).zip(words) {
+        for ((mass, out), bit) in masses.iter().zip(out).zip(&BITS) {
+            *out = keep_if(*mass, word & bit);
         }
-        all.add(masses);
-        allowed.add(out);
     }
-    let word = words.next().unwrap_or(0);
-    for ((mass, out), bit) in rest.iter().zip(&mut *out_rest).zip(&BITS) {
-        *out = keep_if(*mass, word & bit);
+}
+
+/// The sums of a block of consecutive positions: of all its masses, and of those that `words` allow, as
+/// [`allow`] has it. Writes the largest of the latter for each word, 0 if there is none.
+#[inline(always)]
+pub(crate) fn weigh(masses: &[f64], words: &[u64; WORDS], most: &mut [f64; WORDS]) -> [f64; 2] {
+    let (mut all, mut allowed) = (RunSum::default(), RunSum::default());
+    let mut weigh = |masses: &[f64; WORD], word: u64| {
+        let mut most = [0.0; LANES];
+        for (masses, bits) in masses.as_chunks::<LANES>().0.iter().zip(BITS.as_chunks::<LANES>().0) {
+            for lane in 0..LANES {
+                let kept = keep_if(masses[lane], word & bits[lane]);
+                all.0[lane] += masses[lane];
+                allowed.0[lane] += kept;
+                most[lane] = if kept > most[lane] { kept } else { most[lane] };
+            }
+        }
+        max_of(most)
+    };
+    let (whole, rest) = masses.as_chunks::<WORD>();
+    for ((masses, word), most) in whole.iter().zip(words).zip(&mut *most) {
+        *most = weigh(masses, *word);
     }
-    all.add(rest);
-    allowed.add(out_rest);
+    if !rest.is_empty() {
+        let mut padded = [0.0; WORD];
+        padded[..rest.len()].copy_from_slice(rest);
+        most[whole.len()] = weigh(&padded, words[whole.len()]);
+    }
     [all.total(), allowed.total()]
 }
 
@@ -226,7 +250,9 @@ fn keep_if(mass: f64, bit: u64) -> f64 {
 }
 
 /// Entries a word of a mask.
-const WORD: usize = u64::BITS as usize;
+pub(crate) const WORD: usize = u64::BITS as usize;
+/// Words a block.
+pub(crate) const WORDS: usize = BLOCK / WORD;
 const BITS: [u64; WORD] = {
     let mut bits = [1; WORD];
     let mut i = 0;

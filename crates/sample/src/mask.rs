@@ -1,7 +1,7 @@
 //! Masks on a row of logits, and the mass that they leave.
 
 use crate::bitset::Bitset;
-use crate::blocks::{self, BLOCK, SOUND};
+use crate::blocks::{self, BLOCK, SOUND, WORD, WORDS};
 use crate::math;
 use crate::normalizer::{self, Normalizer, RowError, Scale};
 use crate::simd::{self, Kernel};
@@ -34,25 +34,24 @@ impl Kernel for Mask<'_> {
 
     #[inline(always)]
     fn run(self) -> [f64; 2] {
-        const WORD: usize = u64::BITS as usize;
-        let (mut terms, mut left) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let (mut terms, mut most, mut masked) = ([0.0; BLOCK], [0.0; WORDS], [0.0; BLOCK]);
         let mut sums = [0.0; 2];
         let mut words = self.allowed.words().iter().copied();
         for logits in self.logits.chunks_mut(BLOCK) {
             let terms = &mut terms[..logits.len()];
             blocks::logit_masses(logits, self.scale, terms);
-            let words: [u64; BLOCK / WORD] = std::array::from_fn(|_| words.next().unwrap_or(0));
-            let left = &mut left[..logits.len()];
-            let [all, allowed] = blocks::allow(terms, words, left);
+            let words: [u64; WORDS] = std::array::from_fn(|_| words.next().unwrap_or(0));
+            let [all, allowed] = blocks::weigh(terms, &words, &mut most);
             sums[0] += all;
             sums[1] += allowed;
-            for (logits, word) in logits.chunks_mut(WORD).zip(words) {
-                for (i, l) in logits.iter_mut().enumerate() {
-                    // A minimum, not a choice, which would become a masked store: these are slow.
-                    let cap = if word >> i & 1 == 1 { f32::INFINITY } else { f32::NEG_INFINITY };
-                    *l = if *l < cap { *l } else { cap };
+            // Not in place: the compiler would make that masked stores, which are slow on many machines.
+            let masked = &mut masked[..logits.len()];
+            for ((logits, masked), word) in logits.chunks(WORD).zip(masked.chunks_mut(WORD)).zip(words) {
+                for (i, (l, masked)) in logits.iter().zip(masked).enumerate() {
+                    *masked = if word >> i & 1 == 1 { *l } else { f32::NEG_INFINITY };
                 }
             }
+            logits.copy_from_slice(masked);
         }
         sums
     }

@@ -9,12 +9,12 @@
 //! Where positions are consecutive, a group of entries is tested as one first, by its largest mass and
 //! the upper words of its noise. Few groups pass, and only these have their noise made in full.
 
-use crate::blocks::{self, BLOCK, Block, Positions, Source};
+use crate::blocks::{self, BLOCK, Block, Positions, Source, WORD};
 use crate::math::exp_lane;
 use crate::rng::{self, DrawKey, Stream};
 
-/// Entries that are tested as one.
-pub(crate) const GROUP: usize = 64;
+/// Entries that are tested as one: those of a word of a mask.
+pub(crate) const GROUP: usize = WORD;
 
 /// The score that entries must reach.
 #[derive(Clone, Copy)]
@@ -79,17 +79,18 @@ impl Noise {
         self.stream.fill_tops(first, &mut self.tops[..len.div_ceil(2)]);
     }
 
-    /// The bits of the group that is `start` positions into the block; `None` if none of its `masses`
-    /// might reach `bar`, which the largest of them and the upper words of the bits mostly tell.
+    /// The bits of the group of `len` positions that is `start` positions into the block; `None` if none
+    /// of its masses, of which `most` is the largest, might reach `bar`. The upper words of the bits
+    /// mostly tell.
     #[inline(always)]
-    pub(crate) fn reaching(&mut self, bar: &Bar, start: usize, masses: &[f64]) -> Option<&[u64]> {
-        let pairs = masses.len().div_ceil(2);
+    pub(crate) fn reaching(&mut self, bar: &Bar, start: usize, len: usize, most: f64) -> Option<&[u64]> {
+        let pairs = len.div_ceil(2);
         let top = self.tops[start / 2..start / 2 + pairs].iter().copied().fold(0, u32::max);
-        if !bar.admits(blocks::max(masses), rng::bits_below(top)) {
+        if !bar.admits(most, rng::bits_below(top)) {
             return None;
         }
         self.stream.fill_bits(self.first + start as u32, &mut self.bits[..2 * pairs]);
-        Some(&self.bits[..masses.len()])
+        Some(&self.bits[..len])
     }
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn run(source: &impl Source, key: &DrawKey, max: f64, podium: &mut im
         }
         for (start, masses) in (0..).step_by(GROUP).zip(masses.chunks(GROUP)) {
             let bits = match block.positions {
-                Positions::Run(_) => noise.reaching(podium.bar(), start, masses),
+                Positions::Run(_) => noise.reaching(podium.bar(), start, masses.len(), blocks::max(masses)),
                 Positions::List(positions) => {
                     let positions = Positions::List(&positions[start..start + masses.len()]);
                     Some(block_bits(positions, masses.len(), key, &mut listed))

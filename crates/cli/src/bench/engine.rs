@@ -69,38 +69,10 @@ struct Bench {
     tokens: usize,
 }
 
-/// What is timed in a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Vectorised,
-    PerRow,
-    Plain,
-    Few,
-    Half,
-}
-
-impl Way {
-    const ALL: [Self; 5] = [Self::Vectorised, Self::PerRow, Self::Plain, Self::Few, Self::Half];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Vectorised => "vectorised",
-            Self::PerRow => "per_row",
-            Self::Plain => "plain",
-            Self::Few => "few",
-            Self::Half => "half",
-        }
-    }
-
-    /// The mask of its rows: one id in so many.
-    fn one_in(self) -> Option<u32> {
-        match self {
-            Self::Few => Some(FEW),
-            Self::Half => Some(2),
-            Self::Vectorised | Self::PerRow | Self::Plain => None,
-        }
-    }
-}
+/// Ways to generate.
+const GENERATING: [&str; 2] = ["vectorised", "per_row"];
+/// What the rows of parties may draw: anything, or what a mask of one id in so many allows.
+const STEPPING: [(&str, Option<u32>); 3] = [("plain", None), ("few", Some(FEW)), ("half", Some(2))];
 
 impl Bench {
     fn new(args: &BenchEngineArgs) -> Result<Self, CliError> {
@@ -126,25 +98,23 @@ impl Bench {
         figures: &mut Figures,
     ) -> Result<(), CliError> {
         let tokens: Vec<TokenId> = (0..prompt).map(|i| TokenId((i * 31 % IDS) as u32)).collect();
-        let mut ms = [0.0; Way::ALL.len()];
-        let mut drawn: Vec<Vec<Vec<TokenId>>> = vec![Vec::new(); ms.len()];
+        let mut ms = [0.0; GENERATING.len()];
+        let mut drawn = [Vec::new(), Vec::new()];
         for turn in 0..ms.len() {
-            let way = Way::ALL[(turn + round) % ms.len()];
-            let (time, ids) = match way {
-                Way::Vectorised | Way::PerRow => self.generate(rows, &tokens, way)?,
-                Way::Plain | Way::Few | Way::Half => (self.step(rows, &tokens, way)?, Vec::new()),
-            };
-            (ms[way as usize], drawn[way as usize]) = (time, ids);
+            let way = (turn + round) % ms.len();
+            (ms[way], drawn[way]) = self.generate(rows, &tokens, way == 1)?;
         }
-        if drawn[Way::Vectorised as usize] != drawn[Way::PerRow as usize] {
+        if drawn[0] != drawn[1] {
             return Err(CliError::failed("the same settings drew other tokens row by row"));
         }
+        let [vectorised, per_row] = ms;
+        let [plain, few, half] = self.step(rows, &tokens, round)?;
         let name = format!("prompt.{prompt}.rows.{rows}");
-        for way in Way::ALL {
-            figures.add(format!("{name}.{}_ms_per_step", way.name()), ms[way as usize]);
+        let names = GENERATING.into_iter().chain(STEPPING.map(|(way, _)| way));
+        for (way, ms) in names.zip([vectorised, per_row, plain, few, half]) {
+            figures.add(format!("{name}.{way}_ms_per_step"), ms);
         }
         // Tokens a second, as ratios: steps are of as many tokens.
-        let [vectorised, per_row, plain, few, half] = ms;
         figures.add(format!("{name}.vectorised_over_per_row"), per_row / vectorised);
         figures.add(format!("{name}.few_over_plain_time"), few / plain);
         figures.add(format!("{name}.half_over_plain_time"), half / plain);
@@ -156,14 +126,11 @@ impl Bench {
         &self,
         rows: usize,
         prompt: &[TokenId],
-        way: Way,
+        per_row: bool,
     ) -> Result<(f64, Vec<Vec<TokenId>>), CliError> {
         let spec = |row: usize| {
             let params = settings(row);
-            let sampler = match way {
-                Way::PerRow => Some(one_by_one(&params)?),
-                _ => None,
-            };
+            let sampler = per_row.then(|| one_by_one(&params)).transpose()?;
             Ok(RowSpec {
                 params,
                 sampler,
@@ -190,16 +157,18 @@ impl Bench {
         Ok((start.elapsed().as_secs_f64() * 1e3 / (self.tokens - 1) as f64, ids))
     }
 
-    /// Milliseconds a step of a party's rows.
-    fn step(&self, rows: usize, prompt: &[TokenId], way: Way) -> Result<f64, CliError> {
+    /// Milliseconds a step of a party's rows, with each of the masks. They take turns at every step, so
+    /// that a machine that slows down slows them all.
+    fn step(&self, rows: usize, prompt: &[TokenId], round: usize) -> Result<[f64; STEPPING.len()], CliError> {
         let party = self.engine.party();
         let root = party.open(None);
         let ids = |one_in: u32| (0..IDS as u32).filter(move |id| id % one_in == 0);
-        let mask = way.one_in().map(|one_in| Arc::new(Bitset::from_ids(IDS + 1, ids(one_in))));
-        let draw = |row: usize, step: usize| Wish::Draw {
+        let masks =
+            STEPPING.map(|(_, one_in)| one_in.map(|one_in| Arc::new(Bitset::from_ids(IDS + 1, ids(one_in)))));
+        let draw = |way: usize, row: usize, step: usize| Wish::Draw {
             key: DrawKey::new(ProblemKey::new(5, 0), row as u32, step as u32, 0),
             method: DrawMethod::default(),
-            mask: mask.clone(),
+            mask: masks[way].clone(),
         };
         let request = |seq: &Sequence, tokens, wishes| RowRequest {
             seq: seq.id(),
@@ -219,20 +188,27 @@ impl Bench {
             };
             replies.into_iter().flatten().map(token).collect()
         };
-        let first = (0..rows).map(|row| draw(row, 1)).collect();
+        let first = (0..STEPPING.len()).flat_map(|way| (0..rows).map(move |row| (way, row)));
+        let first = first.map(|(way, row)| draw(way, row, 1)).collect();
         let mut tokens = wait(vec![request(&root, prompt.to_vec(), first)])?;
-        let seqs: Vec<Sequence> = (0..rows).map(|_| root.fork()).collect();
-        let start = Instant::now();
+        let seqs: Vec<Sequence> = tokens.iter().map(|_| root.fork()).collect();
+        let mut ms = [0.0; STEPPING.len()];
         for step in 2..=self.tokens {
-            let requests = seqs
-                .iter()
-                .zip(&tokens)
-                .enumerate()
-                .map(|(row, (seq, token))| request(seq, vec![*token], vec![draw(row, step)]))
-                .collect();
-            tokens = wait(requests)?;
+            for turn in 0..ms.len() {
+                let way = (turn + step + round) % ms.len();
+                let (seqs, tokens) = (&seqs[way * rows..][..rows], &mut tokens[way * rows..][..rows]);
+                let start = Instant::now();
+                let requests = seqs
+                    .iter()
+                    .zip(&*tokens)
+                    .enumerate()
+                    .map(|(row, (seq, token))| request(seq, vec![*token], vec![draw(way, row, step)]))
+                    .collect();
+                tokens.copy_from_slice(&wait(requests)?);
+                ms[way] += start.elapsed().as_secs_f64() * 1e3 / (self.tokens - 1) as f64;
+            }
         }
-        Ok(start.elapsed().as_secs_f64() * 1e3 / (self.tokens - 1) as f64)
+        Ok(ms)
     }
 }
 

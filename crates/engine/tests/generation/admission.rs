@@ -86,8 +86,9 @@ fn b_32_rows_are_removed_in_line_while_they_read_and_while_they_draw() {
     engine.cancel(&[streams[1].id(), streams[2].id(), RowId(77)]);
     // The place that became free is taken.
     (0..5).for_each(|_| _ = clock.tick());
+    let party = clock.stop();
     streams[0].cancel();
-    drop(clock);
+    drop(party);
     let generated: Vec<_> = streams.into_iter().map(RowStream::wait).collect();
     let ends: Vec<_> = generated.iter().map(|row| (row.finished.reason.name(), row.ids().len())).collect();
     assert_eq!(ends, [("cancelled", 8), ("cancelled", 0), ("cancelled", 0), ("length", 4)]);

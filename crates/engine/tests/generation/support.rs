@@ -76,6 +76,11 @@ impl Clock {
         let Ok(Reply::Tokens(weights)) = answers.remove(0).remove(0) else { panic!() };
         weights[0]
     }
+
+    /// Frees its sequence. The engine waits on for the party.
+    pub(crate) fn stop(self) -> Party {
+        self.party
+    }
 }
 
 pub(crate) fn limits(decode: usize, prefill: usize) -> EngineConfig {

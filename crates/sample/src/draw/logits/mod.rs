@@ -121,7 +121,7 @@ impl<'a> Masses<'a> {
         let end = ends.first().filter(is_allowed).map(|_| ends.iter().map(mass).sum());
         let live = match row.mask {
             None => Live::All,
-            Some(mask) if mask.count() < len / LIST_BELOW => {
+            Some(mask) if !mask.has_at_least(len / LIST_BELOW) => {
                 let ids = mask.iter().take_while(|&id| id < len).map(|id| id as u32);
                 Live::List(ids.filter(|id| !ends.contains(id)).collect())
             }

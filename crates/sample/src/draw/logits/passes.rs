@@ -2,7 +2,7 @@
 
 use super::super::Weights;
 use super::PART;
-use crate::blocks::{self, BLOCK, Block, Positions, RunSum};
+use crate::blocks::{self, BLOCK, Block, Positions, RunSum, WORDS};
 use crate::normalizer::Scale;
 use crate::race::{self, Bar, GROUP, Noise, Podium};
 use crate::rng::{self, DrawKey};
@@ -66,32 +66,38 @@ impl Kernel for Race<'_> {
     #[inline(always)]
     fn run(self) -> [f64; 2] {
         let Self { logits, scale, words, key, ends, field } = self;
-        let (mut masses, mut live) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let (mut masses, mut most, mut live) = ([0.0; BLOCK], [0.0; WORDS], [u64::MAX; WORDS]);
         let mut noise = Noise::new(key);
         let mut sums = [0.0; 2];
         for (first, logits) in (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
-            let mut masses = &mut masses[..logits.len()];
+            let masses = &mut masses[..logits.len()];
             blocks::logit_masses(logits, scale, masses);
             if let Some(words) = words {
-                let live = &mut live[..logits.len()];
-                let [all, allowed] = blocks::allow(masses, words_from(words, first), live);
+                live.iter_mut().zip(words_from(words, first)).for_each(|(live, word)| *live = word);
+                let [all, allowed] = blocks::weigh(masses, &live, &mut most);
                 sums[0] += all;
                 sums[1] += allowed;
                 if allowed == 0.0 {
                     continue;
                 }
-                masses = live;
             } else {
                 sums[0] += block_total(masses);
+                for (most, masses) in most.iter_mut().zip(masses.chunks(GROUP)) {
+                    *most = blocks::max(masses);
+                }
             }
             noise.enter(first as u32, masses.len());
-            for (start, masses) in (0..).step_by(GROUP).zip(masses.chunks(GROUP)) {
-                let Some(bits) = noise.reaching(&field.bar, start, masses) else { continue };
-                for (i, (&mass, &bits)) in (start..).zip(masses.iter().zip(bits)) {
-                    let id = (first + i) as u32;
+            for (group, masses) in masses.chunks(GROUP).enumerate() {
+                let start = group * GROUP;
+                let Some(bits) = noise.reaching(&field.bar, start, masses.len(), most[group]) else {
+                    continue;
+                };
+                for (i, (&mass, &bits)) in masses.iter().zip(bits).enumerate() {
+                    let id = (first + start + i) as u32;
                     // What has no mass cannot win.
-                    if mass > 0.0 && field.bar.admits(mass, bits) && !ends.contains(&id) {
-                        field.enter(id, scale.exponent(logits[i]) + rng::gumbel_lane(bits));
+                    let races = live[group] >> i & 1 == 1 && mass > 0.0;
+                    if races && field.bar.admits(mass, bits) && !ends.contains(&id) {
+                        field.enter(id, scale.exponent(logits[start + i]) + rng::gumbel_lane(bits));
                     }
                 }
             }
@@ -139,7 +145,8 @@ impl Kernel for PartSums<'_> {
             blocks::logit_masses(logits, scale, masses);
             if let Some(words) = words {
                 let allowed = &mut allowed[..logits.len()];
-                all += blocks::allow(masses, words_from(words, first), allowed)[0];
+                all += block_total(masses);
+                blocks::allow(masses, words_from(words, first), allowed);
                 masses = allowed;
             }
             let mut block = RunSum::default();
