@@ -110,13 +110,16 @@ impl Activations {
     }
 }
 
+/// Rows times panels of a task that is worth handing over by itself.
+const TASK: usize = 512;
+
 /// Panels of one task for so many rows: coarse enough to be worth handing over, fine enough to share
-/// out evenly, and a multiple of what few rows take at once.
+/// out evenly, and a multiple of what the kernel takes at once.
 fn grain(panels: usize, rows: usize) -> usize {
     let threads = rayon::current_num_threads();
     match rows {
         0..4 => panels.div_ceil(threads * 4).next_multiple_of(4),
-        _ => panels.div_ceil(threads * 16),
+        _ => panels.div_ceil(threads * 16).min(TASK / rows).max(1).next_multiple_of(2),
     }
 }
 

@@ -4,16 +4,22 @@
 //! lines of 16 outputs; results lie as `[panels][rows]` lines, which is the activation layout of the
 //! next product.
 //!
-//! For many rows a panel's weights are unpacked to f32 a piece at a time, into a buffer that stays in
-//! the first-level cache, and all rows go through each piece in register tiles. For few rows each
-//! weight is multiplied as it is unpacked. Either way an output is the same chain over k.
+//! For many rows the weights of neighbouring panels are unpacked to f32 a piece at a time, into a buffer
+//! that stays in the first-level cache, and all rows go through each piece in register tiles. For few
+//! rows each weight is multiplied as it is unpacked. Either way an output is the same chain over k.
+
+use std::ops::Range;
 
 use crate::quant::{Octets, Packed, Weights};
 
 use super::{F32x16, Kernel, Simd};
 
-/// Lines of the piece buffer: 16 KiB, so that the rows' own lines fit beside it.
-const PIECE: usize = 256;
+/// Panels that many rows go through at once: a tile of rows is read into the first-level cache once for
+/// all of them.
+const PANELS: usize = 2;
+
+/// Inputs that are unpacked at once: 24 KiB for all panels, so that a tile of rows fits beside them.
+const PIECE: usize = 192;
 
 /// The most rows of a register tile: with 16 lanes in two registers, 12 of 16 accumulate.
 const TILE_ROWS: usize = 6;
@@ -60,9 +66,9 @@ impl Kernel for Matmul<'_> {
                 }
             }
             _ => {
-                let mut buffer = [F32x16::ZERO; PIECE];
-                for (index, out) in out.chunks_exact_mut(rows).enumerate() {
-                    buffered(s, x, rows, weights, first_panel + index, out, &mut buffer);
+                let mut buffer = [[F32x16::ZERO; PIECE]; PANELS];
+                for (index, out) in out.chunks_mut(PANELS * rows).enumerate() {
+                    buffered(s, x, rows, weights, first_panel + PANELS * index, out, &mut buffer);
                 }
             }
         }
@@ -106,7 +112,7 @@ impl<S: Simd, const R: usize, const P: usize> Octets<S> for Chains<'_, S, R, P> 
     }
 }
 
-/// One panel for all rows, its weights unpacked a piece at a time.
+/// At most [`PANELS`] neighbouring panels for all rows, their weights unpacked a piece at a time.
 #[inline(always)]
 fn buffered<S: Simd>(
     s: S,
@@ -115,21 +121,29 @@ fn buffered<S: Simd>(
     weights: &Packed,
     panel: usize,
     out: &mut [F32x16],
-    buffer: &mut [F32x16; PIECE],
+    buffer: &mut [[F32x16; PIECE]; PANELS],
 ) {
     let inputs = weights.inputs();
+    let panels = out.len() / rows;
     let mut from = 0;
     while from < inputs {
         let n = PIECE.min(inputs - from);
         let x = &x[from / 16 * rows..(from + n) / 16 * rows];
-        let w = match weights.plain(panel) {
-            Some(lines) => &lines[from..from + n],
-            None => {
-                weights.unpack::<S, 1, _>(s, panel, from, n, &mut Store(&mut buffer[..n]));
-                &buffer[..n]
+        let mut pieces: [&[F32x16]; PANELS] = [&[]; PANELS];
+        for (p, (piece, buffer)) in pieces.iter_mut().zip(&mut *buffer).enumerate().take(panels) {
+            *piece = match weights.plain(panel + p) {
+                Some(lines) => &lines[from..from + n],
+                None => {
+                    weights.unpack::<S, 1, _>(s, panel + p, from, n, &mut Store(&mut buffer[..n]));
+                    &buffer[..n]
+                }
+            };
+        }
+        for tile in tiles(0, rows) {
+            for (piece, out) in pieces.iter().zip(out.chunks_exact_mut(rows)) {
+                product_of(s, x, rows, tile.clone(), piece, out, from > 0);
             }
-        };
-        product(s, x, rows, 0, rows, w, out, from > 0);
+        }
         from += n;
     }
 }
@@ -160,21 +174,42 @@ pub(super) fn product<S: Simd>(
     out: &mut [F32x16],
     go_on: bool,
 ) {
+    for tile in tiles(begin, end) {
+        product_of(s, x, stride, tile, w, out, go_on);
+    }
+}
+
+/// The rows `begin..end` in tiles of nearly equal height: a last tile of one row would wait for its own
+/// results.
+#[inline(always)]
+fn tiles(begin: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
     let rows = end - begin;
-    // Tiles of nearly equal height: a last tile of one row would wait for its own results.
     let tiles = rows.div_ceil(TILE_ROWS);
-    let mut row = begin;
-    for tile in 0..tiles {
-        let height = rows / tiles + usize::from(tile < rows % tiles);
-        match height {
-            1 => product_tile::<S, 1>(s, x, stride, row, w, out, go_on),
-            2 => product_tile::<S, 2>(s, x, stride, row, w, out, go_on),
-            3 => product_tile::<S, 3>(s, x, stride, row, w, out, go_on),
-            4 => product_tile::<S, 4>(s, x, stride, row, w, out, go_on),
-            5 => product_tile::<S, 5>(s, x, stride, row, w, out, go_on),
-            _ => product_tile::<S, 6>(s, x, stride, row, w, out, go_on),
-        }
-        row += height;
+    (0..tiles).scan(begin, move |row, tile| {
+        let first = *row;
+        *row += rows / tiles + usize::from(tile < rows % tiles);
+        Some(first..*row)
+    })
+}
+
+/// One tile of [`product`].
+#[inline(always)]
+fn product_of<S: Simd>(
+    s: S,
+    x: &[F32x16],
+    stride: usize,
+    tile: Range<usize>,
+    w: &[F32x16],
+    out: &mut [F32x16],
+    go_on: bool,
+) {
+    match tile.len() {
+        1 => product_tile::<S, 1>(s, x, stride, tile.start, w, out, go_on),
+        2 => product_tile::<S, 2>(s, x, stride, tile.start, w, out, go_on),
+        3 => product_tile::<S, 3>(s, x, stride, tile.start, w, out, go_on),
+        4 => product_tile::<S, 4>(s, x, stride, tile.start, w, out, go_on),
+        5 => product_tile::<S, 5>(s, x, stride, tile.start, w, out, go_on),
+        _ => product_tile::<S, 6>(s, x, stride, tile.start, w, out, go_on),
     }
 }
 
