@@ -20,6 +20,7 @@ use lockstep::sample::{
 };
 use serde_json::json;
 
+use super::draw::rotation::place;
 use super::figures::Figures;
 use crate::args::BenchEngineArgs;
 use crate::error::CliError;
@@ -195,7 +196,7 @@ impl Bench {
         let mut ms = [0.0; STEPPING.len()];
         for step in 2..=self.tokens {
             for turn in 0..ms.len() {
-                let way = (turn + step + round) % ms.len();
+                let way = place(ms.len(), step + round, turn);
                 let (seqs, tokens) = (&seqs[way * rows..][..rows], &mut tokens[way * rows..][..rows]);
                 let start = Instant::now();
                 let requests = seqs

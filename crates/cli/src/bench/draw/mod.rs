@@ -15,7 +15,7 @@ mod kinds;
 mod mixes;
 mod mlx;
 mod peer;
-mod rotation;
+pub(super) mod rotation;
 
 use std::num::NonZero;
 use std::process::ExitCode;

@@ -81,7 +81,7 @@ pub(super) fn rotate(
 /// In `n` rounds every contender has every turn once and follows every other one equally often: once
 /// for even `n`, twice in `2n` rounds for odd `n`. A mere rotation would have each follow the same one
 /// always, and with it whatever that one leaves behind.
-fn place(n: usize, round: usize, turn: usize) -> usize {
+pub(in crate::bench) fn place(n: usize, round: usize, turn: usize) -> usize {
     let is_mirror = n % 2 == 1 && round / n % 2 == 1;
     let turn = if is_mirror { n - 1 - turn } else { turn };
     // 0, 1, n - 1, 2, n - 2, …: no two steps of it are congruent modulo an even `n`.
