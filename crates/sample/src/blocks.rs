@@ -115,6 +115,7 @@ pub(crate) fn max(numbers: &[f64]) -> f64 {
     rest.iter().fold(max_of(lanes), |max, &w| if w > max { w } else { max })
 }
 
+/// The largest of the lanes.
 #[inline(always)]
 fn max_of(lanes: [f64; LANES]) -> f64 {
     let larger = |a: f64, b: f64| if a > b { a } else { b };

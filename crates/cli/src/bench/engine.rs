@@ -20,8 +20,8 @@ use lockstep::sample::{
 };
 use serde_json::json;
 
-use super::draw::rotation::place;
 use super::figures::Figures;
+use super::rotation::place;
 use crate::args::BenchEngineArgs;
 use crate::error::CliError;
 use crate::stdout::print;

@@ -7,6 +7,7 @@ mod figures;
 pub(crate) mod inference;
 pub(crate) mod mask;
 mod plain;
+mod rotation;
 mod select;
 pub(crate) mod smc;
 pub(crate) mod step;

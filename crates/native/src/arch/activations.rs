@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::kernels::{ColumnsMut, F32x16, Isa, Matmul, NormScale, NormSquares};
+use crate::kernels::{ColumnsMut, F32x16, Isa, Matmul, NormScale, NormSquares, PANELS};
 use crate::quant::Packed;
 
 /// A matrix of `rows` by `width` (a multiple of 16) as `[width / 16][rows]` lines.
@@ -119,7 +119,7 @@ fn grain(panels: usize, rows: usize) -> usize {
     let threads = rayon::current_num_threads();
     match rows {
         0..4 => panels.div_ceil(threads * 4).next_multiple_of(4),
-        _ => panels.div_ceil(threads * 16).min(TASK / rows).max(1).next_multiple_of(2),
+        _ => panels.div_ceil(threads * 16).min(TASK / rows).max(1).next_multiple_of(PANELS),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{F32x16, Kernel, Simd};
 
 /// Panels that many rows go through at once: a tile of rows is read into the first-level cache once for
 /// all of them.
-const PANELS: usize = 2;
+pub(crate) const PANELS: usize = 2;
 
 /// Inputs that are unpacked at once: 24 KiB for all panels, so that a tile of rows fits beside them.
 const PIECE: usize = 192;

@@ -23,7 +23,7 @@ mod tests;
 pub(crate) use attention::{Attend, Query};
 pub(crate) use columns::ColumnsMut;
 pub(crate) use elementwise::{AddInto, NormScale, NormSquares, SiluMul};
-pub(crate) use matmul::{Matmul, Store};
+pub(crate) use matmul::{Matmul, PANELS, Store};
 #[cfg(target_arch = "x86_64")]
 use simd::Avx2;
 pub(crate) use simd::{F32x16, Portable, Simd, U32x16};

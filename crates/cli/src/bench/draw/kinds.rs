@@ -8,8 +8,9 @@ use rayon::prelude::*;
 
 use super::batch::{Batch, Logits};
 use super::mixes::tokens;
-use super::rotation::{Contender, rotate};
+
 use crate::bench::figures::Figures;
+use crate::bench::rotation::{Contender, rotate};
 use crate::error::CliError;
 
 /// The ways to draw, in the order in which they are shown.

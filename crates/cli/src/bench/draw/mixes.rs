@@ -6,8 +6,9 @@ use rayon::ThreadPool;
 use super::batch::{Batch, Logits, Mix};
 use super::mlx::Mlx;
 use super::peer;
-use super::rotation::{Contender, rotate};
+
 use crate::bench::figures::Figures;
+use crate::bench::rotation::{Contender, rotate};
 use crate::error::CliError;
 
 /// Rows that others' samplers are timed on; they take their time row by row.

@@ -8,14 +8,14 @@
 //! `scripts/draws_torch.py` times PyTorch on blocks alike.
 //!
 //! Times are taken in rounds, all contenders of a batch in each, in an order in which everyone follows
-//! everyone equally often, and ratios are taken within a round.
+//! everyone equally often. A round counts the best of a contender's three turns, and ratios are taken
+//! within a round.
 
 mod batch;
 mod kinds;
 mod mixes;
 mod mlx;
 mod peer;
-pub(super) mod rotation;
 
 use std::num::NonZero;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use lockstep::sample::TokenId;
 
 use crate::error::CliError;
 
-/// Seconds that a contender works at least in a round; quick ones repeat their work.
+/// Seconds that a contender works at least in a turn; quick ones repeat their work.
 const LEAST: f64 = 1e-2;
 /// Turns that a contender has in a round, of which the best counts: what else the machine does only ever
 /// adds time.
@@ -81,7 +81,7 @@ pub(super) fn rotate(
 /// In `n` rounds every contender has every turn once and follows every other one equally often: once
 /// for even `n`, twice in `2n` rounds for odd `n`. A mere rotation would have each follow the same one
 /// always, and with it whatever that one leaves behind.
-pub(in crate::bench) fn place(n: usize, round: usize, turn: usize) -> usize {
+pub(super) fn place(n: usize, round: usize, turn: usize) -> usize {
     let is_mirror = n % 2 == 1 && round / n % 2 == 1;
     let turn = if is_mirror { n - 1 - turn } else { turn };
     // 0, 1, n - 1, 2, n - 2, …: no two steps of it are congruent modulo an even `n`.
