@@ -69,7 +69,7 @@ pub(crate) struct BenchSmcArgs {
     pub(crate) rounds: usize,
 
     /// Timed steps a round
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) steps: usize,
 
     /// Print one JSON object instead of a table

@@ -95,7 +95,8 @@ impl Activations {
     /// Writes the products of all rows with `weights` to `out`, row-major `[rows, outputs]`.
     pub(crate) fn product_rows(&self, isa: Isa, weights: &Packed, out: &mut [f32]) {
         assert_eq!(out.len(), self.rows * weights.outputs(), "a row of outputs for each row");
-        let (rows, grain) = (self.rows, grain(weights.panels(), self.rows).min(16));
+        let rows = self.rows;
+        let grain = (OUT_LINES / rows).clamp(1, 16).next_multiple_of(PANELS);
         let columns = ColumnsMut::new(out, weights.outputs());
         let tasks = weights.panels().div_ceil(grain);
         (0..tasks).into_par_iter().for_each_init(Vec::new, |lines: &mut Vec<F32x16>, task| {
@@ -103,12 +104,14 @@ impl Activations {
             let n = grain.min(weights.panels() - first_panel);
             lines.resize(n * rows, F32x16::ZERO);
             isa.run(Matmul { x: &self.lines, rows, weights, first_panel, out: lines });
-            for (index, panel) in lines.chunks_exact(rows).enumerate() {
-                columns.write_panel(first_panel + index, panel);
-            }
+            columns.write_panels(first_panel, lines);
         });
     }
 }
+
+/// The most lines of a task that writes row-major results: they are computed into the second-level cache,
+/// then written 16 panels, 1 KiB, of a row at a time.
+const OUT_LINES: usize = 2048;
 
 /// Rows times panels of a task that is worth handing over by itself.
 const TASK: usize = 512;

@@ -27,22 +27,31 @@ impl<'a> ColumnsMut<'a> {
         Self { data: data.as_mut_ptr(), rows: data.len() / width, width, written, borrow: PhantomData }
     }
 
-    /// Writes `lines`, one for each row, to the 16 columns of `panel`; lanes past the rows' end are
-    /// padding and are left out.
+    /// Writes the `[panels][rows]` lines of some panels from `first` on, each to its 16 columns. Lanes past
+    /// the rows' end are padding and are left out.
+    ///
+    /// All panels of a row are written before the next row: they are neighbours in memory.
     ///
     /// # Panics
-    /// If the panel was written before.
-    pub(crate) fn write_panel(&self, panel: usize, lines: &[F32x16]) {
-        assert_eq!(lines.len(), self.rows, "a line for each row");
-        assert!(!self.written[panel].swap(true, Ordering::Relaxed), "a panel is written once");
-        let column = panel * 16;
-        let lanes = (self.width - column).min(16);
-        for (row, line) in lines.iter().enumerate() {
-            // SAFETY: row < rows, and column + lanes <= width, so the values lie inside the matrix; they
-            // belong to this panel alone, which nobody else has been given or will be.
-            unsafe {
-                let to = self.data.add(row * self.width + column);
-                std::ptr::copy_nonoverlapping(line.0.as_ptr(), to, lanes);
+    /// If one of the panels was written before.
+    pub(crate) fn write_panels(&self, first: usize, lines: &[F32x16]) {
+        assert!(self.rows > 0 && lines.len().is_multiple_of(self.rows), "a line for each row");
+        let panels = first..first + lines.len() / self.rows;
+        for written in &self.written[panels.clone()] {
+            assert!(!written.swap(true, Ordering::Relaxed), "a panel is written once");
+        }
+        for row in 0..self.rows {
+            for (panel, line) in panels.clone().zip(lines.iter().skip(row).step_by(self.rows)) {
+                let column = panel * 16;
+                // SAFETY: row < rows, and column + lanes <= width, so the values lie inside the matrix; they
+                // belong to this panel alone, which nobody else has been given or will be.
+                unsafe {
+                    let to = self.data.add(row * self.width + column);
+                    match self.width - column {
+                        16.. => to.cast::<[f32; 16]>().write(line.0),
+                        lanes => std::ptr::copy_nonoverlapping(line.0.as_ptr(), to, lanes),
+                    }
+                }
             }
         }
     }

@@ -333,12 +333,16 @@ fn attention_is_the_softmax_average_of_what_is_seen() {
 
 #[test]
 fn columns_leave_out_the_padding_and_refuse_a_panel_twice() {
-    let mut data = vec![-1.0; 2 * 20];
-    let columns = ColumnsMut::new(&mut data, 20);
-    columns.write_panel(1, &[F32x16([1.0; 16]), F32x16([2.0; 16])]);
-    let twice = std::panic::AssertUnwindSafe(|| columns.write_panel(1, &[F32x16::ZERO; 2]));
+    let lines = |values: [f32; 4]| values.map(|value| F32x16([value; 16]));
+    let mut data = vec![-1.0; 2 * 52];
+    let columns = ColumnsMut::new(&mut data, 52);
+    columns.write_panels(2, &lines([1.0, 2.0, 3.0, 4.0]));
+    let twice = std::panic::AssertUnwindSafe(|| columns.write_panels(1, &lines([0.0; 4])));
     assert!(std::panic::catch_unwind(twice).is_err());
-    columns.write_panel(0, &[F32x16([3.0; 16]), F32x16([4.0; 16])]);
+    columns.write_panels(0, &lines([5.0, 6.0, 7.0, 8.0])[..2]);
     drop(columns);
-    assert_eq!(data, [[3.0; 16].as_slice(), &[1.0; 4], &[4.0; 16], &[2.0; 4]].concat());
+    let row = |panels: [f32; 4]| -> Vec<f32> {
+        panels.into_iter().zip([16, 16, 16, 4]).flat_map(|(value, n)| vec![value; n]).collect()
+    };
+    assert_eq!(data, [row([5.0, -1.0, 1.0, 3.0]), row([6.0, -1.0, 2.0, 4.0])].concat());
 }
