@@ -65,7 +65,7 @@ pub(crate) struct BenchSmcArgs {
     pub(crate) particles: usize,
 
     /// Interleaved rounds
-    #[arg(long, value_name = "N", default_value_t = 9)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) rounds: usize,
 
     /// Timed steps a round

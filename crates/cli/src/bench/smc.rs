@@ -9,8 +9,9 @@
 //!
 //! Every problem has a constraint that keeps its particles alive and allows almost every token, a
 //! critic that rewards words, and resamples at half of the effective sample size. The contenders take
-//! turns at every step. The cohort has an engine of its own, whose forwards wait for nobody while the
-//! others have theirs.
+//! turns of a step of all rows. Of eight problems one after another, one takes eight steps in a row at a
+//! turn, the next one at the next, so that each finds the caches as its own last step left them. The
+//! cohort has an engine of its own, whose forwards wait for nobody while the others have theirs.
 //!
 //! What one batch saves is a matter of the model's kernels and the machine. Plain decoding shows how much
 //! that is; what is left to a cohort is to save as much.
@@ -136,7 +137,8 @@ fn problem(
     let critic = Timed::new(Words::new(Arc::clone(vocab), &WORDS)?, parts.critic.clone());
     let options = SmcOptions {
         n_particles: args.particles,
-        max_tokens: WARM_UP + args.rounds * args.steps + 1,
+        // The runs one after another are up to a turn ahead.
+        max_tokens: WARM_UP + args.rounds * args.steps + args.problems + 1,
         seed: Some(0),
         problem: which as u64,
         ..SmcOptions::default()
@@ -168,26 +170,27 @@ fn measure(models: &[Loaded; 2], args: &BenchSmcArgs, figures: &mut Figures) -> 
             scope.spawn(move || gate.member(|| problem(cohort_model, prompt, which, args, parts)));
         }
         let mut contest = || -> Result<(), CliError> {
-            let mut step = |contender: usize| match contender {
+            let problems = prompts.len();
+            let mut step = |contender: usize, turn: usize| match contender {
                 0 => plain.step(),
-                1 => plain_alone.iter_mut().try_for_each(Plain::step),
+                1 => (0..problems).try_for_each(|_| plain_alone[turn % problems].step()),
                 2 => gate.step(),
-                _ => alone.iter_mut().try_for_each(next),
+                _ => (0..problems).try_for_each(|_| next(&mut alone[turn % problems])),
             };
             gate.started()?;
             for contender in 0..CONTENDERS.len() {
-                (0..WARM_UP).try_for_each(|_| step(contender))?;
+                (0..WARM_UP).try_for_each(|turn| step(contender, turn))?;
             }
             for round in 0..args.rounds {
                 eprintln!("round {} of {}", round + 1, args.rounds);
                 figures.add("peak.f32_gflops", probe::f32_peak_gflops(model.threads));
                 let mut spent = [Duration::ZERO; CONTENDERS.len()];
                 let before = (cohort_model.engine.stats(), parts.totals());
-                for order in round * args.steps..(round + 1) * args.steps {
-                    for turn in 0..CONTENDERS.len() {
-                        let contender = place(CONTENDERS.len(), order, turn);
+                for turn in round * args.steps..(round + 1) * args.steps {
+                    for i in 0..CONTENDERS.len() {
+                        let contender = place(CONTENDERS.len(), turn, i);
                         let start = Instant::now();
-                        step(contender)?;
+                        step(contender, WARM_UP + turn)?;
                         spent[contender] += start.elapsed();
                     }
                 }
