@@ -77,7 +77,7 @@ impl Activations {
     pub(crate) fn product(&mut self, isa: Isa, x: &Self, weights: &[&Packed]) {
         let panels: usize = weights.iter().map(|w| w.panels()).sum();
         self.reshape(x.rows, panels * 16);
-        let (rows, grain) = (x.rows, grain(panels, x.rows));
+        let (rows, grain) = (x.rows, grain(panels, x.rows, TASK_LINES));
         self.lines.par_chunks_mut(grain * rows).enumerate().for_each(|(task, mut out)| {
             let mut panel = task * grain;
             for weights in weights {
@@ -95,8 +95,7 @@ impl Activations {
     /// Writes the products of all rows with `weights` to `out`, row-major `[rows, outputs]`.
     pub(crate) fn product_rows(&self, isa: Isa, weights: &Packed, out: &mut [f32]) {
         assert_eq!(out.len(), self.rows * weights.outputs(), "a row of outputs for each row");
-        let rows = self.rows;
-        let grain = (OUT_LINES / rows).clamp(1, 16).next_multiple_of(PANELS);
+        let (rows, grain) = (self.rows, grain(weights.panels(), self.rows, OUT_LINES).min(16));
         let columns = ColumnsMut::new(out, weights.outputs());
         let tasks = weights.panels().div_ceil(grain);
         (0..tasks).into_par_iter().for_each_init(Vec::new, |lines: &mut Vec<F32x16>, task| {
@@ -109,20 +108,20 @@ impl Activations {
     }
 }
 
-/// The most lines of a task that writes row-major results: they are computed into the second-level cache,
-/// then written 16 panels, 1 KiB, of a row at a time.
+/// The most lines of results of a task: more are worth handing over as two.
+const TASK_LINES: usize = 512;
+
+/// The same of a task that writes row-major results: they are computed into the second-level cache, then
+/// written up to 16 panels, 1 KiB, of a row at a time.
 const OUT_LINES: usize = 2048;
 
-/// Rows times panels of a task that is worth handing over by itself.
-const TASK: usize = 512;
-
-/// Panels of one task for so many rows: coarse enough to be worth handing over, fine enough to share
-/// out evenly, and a multiple of what the kernel takes at once.
-fn grain(panels: usize, rows: usize) -> usize {
+/// Panels of one task for so many rows, at most `lines` lines: coarse enough to be worth handing over, fine
+/// enough to share out evenly, and a multiple of what the kernel takes at once.
+fn grain(panels: usize, rows: usize, lines: usize) -> usize {
     let threads = rayon::current_num_threads();
     match rows {
         0..4 => panels.div_ceil(threads * 4).next_multiple_of(4),
-        _ => panels.div_ceil(threads * 16).min(TASK / rows).max(1).next_multiple_of(PANELS),
+        _ => panels.div_ceil(threads * 16).min(lines / rows).max(1).next_multiple_of(PANELS),
     }
 }
 

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 use super::batch::{Batch, Logits};
 use super::mixes::tokens;
-
 use crate::bench::figures::Figures;
 use crate::bench::rotation::{Contender, rotate};
 use crate::error::CliError;

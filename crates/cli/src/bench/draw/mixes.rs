@@ -6,7 +6,6 @@ use rayon::ThreadPool;
 use super::batch::{Batch, Logits, Mix};
 use super::mlx::Mlx;
 use super::peer;
-
 use crate::bench::figures::Figures;
 use crate::bench::rotation::{Contender, rotate};
 use crate::error::CliError;
